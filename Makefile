@@ -1,0 +1,56 @@
+# `make demo` and `make test` set up what they need when it is missing; everything lives in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+export HF_HUB_OFFLINE := 1
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: help setup demo test test-gpu lint check bench clean
+.DEFAULT_GOAL := help
+
+help:  ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
+
+setup: $(VENV)/.test  ## Create .venv with everything.
+
+demo: $(VENV)/.scoring  ## Score rollouts that the repository makes itself, and show the report.
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo/run.sh demo
+
+test: $(VENV)/.test  ## Run all tests.
+	$(BIN)/python -m pytest -q
+
+test-gpu: $(VENV)/.test  ## Run the tests that need a CUDA device.
+	$(BIN)/python -m pytest -q -m gpu
+
+lint: $(VENV)/.test  ## Check style and types.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+check: lint test  ## Check style and types, then run all tests.
+
+bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the figures.
+	$(BIN)/python benchmarks/rule_loop.py
+	$(BIN)/python benchmarks/file_scoring.py
+
+clean:  ## Remove .venv and what tests and the demo leave.
+	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reward_loop needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch comes first and alone: machines without a GPU then keep the CPU build where one is offered.
+$(VENV)/.scoring: $(VENV)/bin/python requirements/scoring.txt setup.cfg pyproject.toml
+	@echo "Installing what scoring needs into $(VENV) (about a minute) …"
+	$(PIP) torch==2.13.0
+	$(PIP) -r requirements/scoring.txt
+	$(PIP) --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.scoring requirements/test.txt
+	@echo "Installing what tests need into $(VENV) …"
+	$(PIP) -r requirements/test.txt
+	@touch $@
