@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -26,7 +26,10 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=[PAD, EOS], initial_alphabet=alphabet, show_progress=False)
     bpe.train_from_iterator(_CORPUS, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token=PAD, eos_token=EOS, clean_up_tokenization_spaces=False)
+    fast: Any = PreTrainedTokenizerFast  # untyped
+    return cast(
+        "PreTrainedTokenizerFast", fast(tokenizer_object=bpe, pad_token=PAD, eos_token=EOS, clean_up_tokenization_spaces=False)
+    )
 
 
 def config_of(**sections: Any) -> RewardLoopConfig:
@@ -34,7 +37,7 @@ def config_of(**sections: Any) -> RewardLoopConfig:
     return RewardLoopConfig.model_validate(sections)
 
 
-def text_batch(texts: Sequence[str], **columns: Sequence[object] | None) -> DataProto:
+def text_batch(texts: Sequence[str], **columns: Any) -> DataProto:
     """Rollouts that came as text. Further columns are added or replace the defaults; None drops one."""
     return DataProto.from_dict(non_tensors=_columns(len(texts), {"solution_str": list(texts), **columns}))
 
@@ -44,7 +47,7 @@ def token_batch(
     tokenizer: Any = None,
     prompts: Sequence[str] | None = None,
     width: int | None = None,
-    **columns: Sequence[object] | None,
+    **columns: Any,
 ) -> DataProto:
     """The same rollouts as token ids: `prompts` left-padded, `responses` right-padded to `width` and `attention_mask`.
 

@@ -8,8 +8,8 @@ reward function could write to.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from reward_loop.data.responses import response_lengths
 from reward_loop.errors import DataError
 
 TEXT_COLUMN = "solution_str"
+_CHUNK = 128
 
 
 @dataclass(slots=True)
@@ -34,8 +35,14 @@ class Sample:
     extra_info: dict[str, Any]
     response_tokens: int | None
     """Number of valid response tokens; None where the rollout came as text."""
-    response_ids: list[int] | None
+    tokens: Column | None = field(compare=False)
+    """The valid response tokens' ids, a view of the batch: to be read, not written."""
     raw_prompt: list[dict[str, Any]] | None
+
+    @property
+    def response_ids(self) -> list[int] | None:
+        """A list of the valid response tokens' ids, of the caller's own; None where the rollout came as text."""
+        return None if self.tokens is None else self.tokens.tolist()
 
 
 class SampleReader:
@@ -69,21 +76,38 @@ class SampleReader:
         """Whether the row has no response to judge."""
         return not self.lengths[row]
 
-    def read(self, rows: Sequence[int]) -> list[Sample | DataError]:
+    def check(self) -> None:
+        """Raise ConfigError where token ids came and there is no tokenizer."""
+        if self._texts is None:
+            self._decoder.check()
+
+    def read_all(self, rows: Sequence[int]) -> Iterator[tuple[int, Sample | Exception]]:
+        """Yield each row's number and its sample, or what is wrong with it, reading some rows ahead."""
+        for start in range(0, len(rows), _CHUNK):
+            chunk = rows[start : start + _CHUNK]
+            yield from zip(chunk, self.read(chunk), strict=True)
+
+    def read(self, rows: Sequence[int]) -> list[Sample | Exception]:
         """Return the samples of these rows, or what is wrong with a row, decoding them together."""
-        ids: Iterable[list[int] | None] = itertools.repeat(None)
+        try:
+            return self._read(rows)
+        except Exception as error:  # noqa: BLE001 - a tokenizer may raise anything; ids that nobody can decode cost their row
+            return [error] if len(rows) == 1 else [sample for row in rows for sample in self.read([row])]
+
+    def _read(self, rows: Sequence[int]) -> list[Sample | Exception]:
+        tokens: Iterable[Column | None] = itertools.repeat(None)
         if self._texts is not None:
             texts = [self._texts[row] for row in rows]
         else:
-            ids = decoded = [self._responses[row, : self.lengths[row]].tolist() for row in rows]
+            tokens = decoded = [self._responses[row, : self.lengths[row]] for row in rows]
             texts = self._decoder(decoded)
         cells = zip(*(_cells(self._columns[name], rows) for name in _COLUMNS), strict=True)
-        return [_sample(text, row_ids, *row) for text, row_ids, row in zip(texts, ids, cells, strict=False)]
+        return [_sample(text, row_tokens, *row) for text, row_tokens, row in zip(texts, tokens, cells, strict=False)]
 
 
 def _sample(
     text: str,
-    ids: list[int] | None,
+    tokens: Column | None,
     data_source: Any,
     reward_model: Any,
     extra_info: Any,
@@ -91,7 +115,7 @@ def _sample(
     num_turns: Any,
     rollout_rewards: Any,
     raw_prompt: Any,
-) -> Sample | DataError:
+) -> Sample | Exception:
     if reward_model is not None and not isinstance(reward_model, Mapping):
         return DataError(f'reward_model must be a dict such as {{"ground_truth": …}}; it is {reward_model!r:.100}')
     if extra_info is not None and not isinstance(extra_info, dict):
@@ -108,8 +132,8 @@ def _sample(
         solution_str=text,
         ground_truth=private_copy(reward_model.get("ground_truth")) if reward_model else None,
         extra_info=extra,
-        response_tokens=None if ids is None else len(ids),
-        response_ids=ids,
+        response_tokens=None if tokens is None else len(tokens),
+        tokens=tokens,
         raw_prompt=private_copy(raw_prompt),
     )
 

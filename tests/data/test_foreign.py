@@ -22,9 +22,7 @@ class Foreign:
 
 
 def foreign() -> Foreign:
-    return Foreign(
-        TensorDict({"t": torch.arange(2)}, batch_size=[2]), {"c": np.array(["a", "b"], dtype=object)}, {"m": 1}
-    )
+    return Foreign(TensorDict({"t": torch.arange(2)}, batch_size=[2]), {"c": np.array(["a", "b"], dtype=object)}, {"m": 1})
 
 
 def test_ours_comes_in_and_goes_out_as_it_is() -> None:
