@@ -102,9 +102,7 @@ def test_an_enabled_reward_model_needs_a_path() -> None:
         RewardModelConfig(enable=True)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"name": "Mine", "module": {"path": "m.py"}}, {"module": {"path": "m.py", "name": "Mine"}}]
-)
+@pytest.mark.parametrize("settings", [{"name": "Mine", "module": {"path": "m.py"}}, {"module": {"path": "m.py", "name": "Mine"}}])
 def test_the_class_to_import_ends_up_in_name(settings: dict[str, Any]) -> None:
     assert RewardManagerConfig.model_validate({"source": "importlib", **settings}).name == "Mine"
 
@@ -122,9 +120,7 @@ def test_an_import_needs_a_module_and_a_class(settings: dict[str, Any]) -> None:
 
 
 def test_a_registered_manager_may_carry_verl_s_unused_module_name() -> None:
-    assert (
-        RewardManagerConfig.model_validate({"name": "dapo", "module": {"name": "custom_reward_manager"}}).name == "dapo"
-    )
+    assert RewardManagerConfig.model_validate({"name": "dapo", "module": {"name": "custom_reward_manager"}}).name == "dapo"
 
 
 @pytest.mark.parametrize("keys", [("a",), None])

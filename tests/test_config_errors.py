@@ -79,9 +79,7 @@ def test_other_keys_of_the_trainer_are_ignored_silently(key: str, caplog: pytest
 
 
 def test_a_value_in_the_place_of_a_section_is_refused() -> None:
-    message = (
-        "reward_model.retry=3 (mapping 1): needs a mapping with some of the keys attempts, backoff_s, max_backoff_s"
-    )
+    message = "reward_model.retry=3 (mapping 1): needs a mapping with some of the keys attempts, backoff_s, max_backoff_s"
     assert error_of({"reward_model": {"retry": 3}}) == message
 
 
@@ -125,17 +123,13 @@ def test_an_interpolation_that_leads_nowhere_is_named() -> None:
     assert "${" in error_of({"reward_model": {"num_workers": "${"}})
 
 
-@pytest.mark.parametrize(
-    "override", ["reward_model.num_workers", "=1", "reward_model..num_workers=1", "~reward_model.x=1"]
-)
+@pytest.mark.parametrize("override", ["reward_model.num_workers", "=1", "reward_model..num_workers=1", "~reward_model.x=1"])
 def test_a_malformed_override_is_named(override: str) -> None:
     assert error_of(overrides=[override]) == (f"override {override!r} can't be read; write it as key.of.setting=value")
 
 
 def test_an_override_with_broken_yaml_is_named() -> None:
-    assert error_of(overrides=["reward_model.retry=[1"]).startswith(
-        "override 'reward_model.retry=[1' has no valid YAML"
-    )
+    assert error_of(overrides=["reward_model.retry=[1"]).startswith("override 'reward_model.retry=[1' has no valid YAML")
 
 
 def test_one_string_is_no_list_of_overrides() -> None:
@@ -144,10 +138,7 @@ def test_one_string_is_no_list_of_overrides() -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert (
-        error_of(tmp_path / "no.yaml")
-        == f"{tmp_path / 'no.yaml'}: can't be read (No such file or directory); check the path"
-    )
+    assert error_of(tmp_path / "no.yaml") == f"{tmp_path / 'no.yaml'}: can't be read (No such file or directory); check the path"
 
 
 @pytest.mark.parametrize(

@@ -77,18 +77,13 @@ def test_a_legacy_imported_class_ends_up_in_name_and_is_explained() -> None:
 
 
 def test_a_later_layer_wins_under_another_spelling() -> None:
-    assert (
-        load_config({"reward": {"num_workers": 2}}, {"reward_model": {"num_workers": 3}}).reward_model.num_workers == 3
-    )
-    assert (
-        load_config({"reward_model": {"num_workers": 3}}, {"reward": {"num_workers": 2}}).reward_model.num_workers == 2
-    )
+    assert load_config({"reward": {"num_workers": 2}}, {"reward_model": {"num_workers": 3}}).reward_model.num_workers == 3
+    assert load_config({"reward_model": {"num_workers": 3}}, {"reward": {"num_workers": 2}}).reward_model.num_workers == 2
 
 
 def test_two_spellings_that_disagree_in_one_layer_are_refused() -> None:
     assert error_of({"reward": {"num_workers": 2}, "reward_model": {"num_workers": 3}}) == (
-        "reward_model.num_workers=3 (mapping 1) contradicts reward.num_workers=2 (mapping 1): "
-        "they are the same setting; keep one"
+        "reward_model.num_workers=3 (mapping 1) contradicts reward.num_workers=2 (mapping 1): they are the same setting; keep one"
     )
     assert "contradicts" in error_of(overrides=["reward.timeout=1", "reward_model.timeout_s=2"])
     assert "contradicts" in error_of({"reward": {"on_error": "mask"}, "reward_model": {"on_error": {"value": 1}}})

@@ -1,0 +1,1 @@
+"""Where synchronous reward functions run: off the event loop, and where one that hangs costs only itself."""
