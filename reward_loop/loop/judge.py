@@ -1,0 +1,94 @@
+"""Building what a worker scores with, from the configuration: tokenizers, the reward function, the reward manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reward_loop.config import RewardLoopConfig
+from reward_loop.errors import ConfigError, RewardLoopError
+from reward_loop.functions.custom import OFFERED_WITH_MODEL, adapt, load_function
+from reward_loop.functions.rules import default_compute_score
+from reward_loop.managers.base import RewardManagerBase
+from reward_loop.managers.cache import judge_key, open_store, with_cache
+from reward_loop.managers.deadline import with_deadline
+from reward_loop.managers.registry import resolve_reward_manager_cls
+from reward_loop.managers.retry import with_retry
+from reward_loop.managers.scorer import Scorer, scorer_of
+from reward_loop.outcome import describe
+
+
+def reward_function(config: RewardLoopConfig, compute_score: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return the reward function: the object that was passed, the user's by path, or the default rules."""
+    if compute_score is not None:
+        return compute_score
+    custom = config.custom_reward_function
+    return load_function(custom.path, custom.name) if custom.path else default_compute_score
+
+
+def build_manager(
+    config: RewardLoopConfig,
+    reward_router_address: str | None = None,
+    compute_score: Callable[..., Any] | None = None,
+    manager_class: type | None = None,
+) -> RewardManagerBase:
+    """Return the reward manager, checked; every mistake in the configuration or the user's files is a ConfigError.
+
+    `compute_score` and `manager_class` take the place of what the configuration names.
+    """
+    manager_class = manager_class or resolve_reward_manager_cls(config.reward_model.reward_manager)
+    offered = getattr(manager_class, "offered", RewardManagerBase.offered)
+    if reward_router_address:
+        offered |= OFFERED_WITH_MODEL
+    policy_model, reward_model = config.actor_rollout_ref.model, config.reward_model.model
+    manager = _built(
+        manager_class,
+        config,
+        load_tokenizer(policy_model.tokenizer_path or policy_model.path, policy_model.trust_remote_code),
+        adapt(reward_function(config, compute_score), config.custom_reward_function.reward_kwargs, offered),
+        reward_router_address=reward_router_address,
+        reward_model_tokenizer=load_tokenizer(reward_model.tokenizer_path or reward_model.path, reward_model.trust_remote_code)
+        if reward_router_address
+        else None,
+    )
+    manager.check()
+    return manager
+
+
+def _built(manager_class: type, *args: Any, **kwargs: Any) -> RewardManagerBase:
+    if not issubclass(manager_class, RewardManagerBase):
+        raise ConfigError(f"reward manager {manager_class.__qualname__} must inherit from reward_loop.RewardManagerBase")
+    try:
+        return manager_class(*args, **kwargs)
+    except RewardLoopError:
+        raise
+    except Exception as error:  # a user's class may raise anything
+        raise ConfigError(
+            f"reward manager {manager_class.__qualname__} can't be built: {describe(error)}; its constructor gets "
+            "(config, tokenizer, compute_score, reward_router_address=…, reward_model_tokenizer=…)"
+        ) from error
+
+
+def build_scorer(manager: RewardManagerBase) -> Scorer:
+    """Return the manager's scorer with the deadline, the retries and the cache that the configuration asks for."""
+    settings = manager.config.reward_model
+    scorer = scorer_of(manager)
+    if settings.timeout_s is not None and not manager.owns_deadline:
+        scorer = with_deadline(scorer, settings.timeout_s)
+    if settings.retry.attempts > 1:
+        scorer = with_retry(scorer, settings.retry)
+    if settings.cache.enable:
+        scorer = with_cache(scorer, open_store(settings.cache), judge_key(manager.config, manager.compute_score, type(manager)))
+    return scorer
+
+
+def load_tokenizer(path: str | None, trust_remote_code: bool) -> Any:
+    """Return the tokenizer at `path` (None for None); ConfigError if it can't be loaded."""
+    if path is None:
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except Exception as error:  # transformers and the hub raise many kinds, and all mean the same here
+        raise ConfigError(f"no tokenizer could be loaded from {path!r}: {type(error).__name__}: {error}") from error

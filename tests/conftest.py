@@ -1,0 +1,36 @@
+"""What tests of several packages share: a Ray cluster on this machine, a tokenizer on disk, and a pipe between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import tiny_tokenizer
+from tests.pipe import Pipe
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A real Ray cluster of this machine with 2 CPUs, which ends with the session."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'reward-loop[ray]'")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A directory that holds `tiny_tokenizer()`, as a policy's does."""
+    path: Path = tmp_path_factory.mktemp("policy")
+    tiny_tokenizer().save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    """A pipe of this test's own."""
+    pipe = Pipe(tmp_path / "pipe")
+    yield pipe
+    pipe.close()
