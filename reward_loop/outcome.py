@@ -82,6 +82,8 @@ class Outcome:
 
 def describe(error: BaseException) -> str:
     """Return one line: the error's class and text, and for foreign errors the innermost line of the user's own code."""
+    if type(error) is RewardFunctionError:  # it carries the description of an error that could not come itself
+        return " ".join(error.message.split())
     text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     if isinstance(error, RewardLoopError) or not (frames := traceback.extract_tb(error.__traceback__)):
         return text
@@ -196,7 +198,9 @@ def finite(score: object) -> float:
     return float(number)
 
 
-def _checked(extra: dict[str, Any]) -> dict[str, Any]:
+def _checked(extra: dict[Any, Any]) -> dict[str, Any]:
+    if not all(type(key) is str for key in extra):
+        raise InvalidReward(f"extra-info keys must be text; they are {list(extra)!r:.200}")
     if extra and not RESERVED_KEYS.isdisjoint(extra):
         taken = sorted(RESERVED_KEYS & extra.keys())
         raise InvalidReward(f"extra-info keys {taken} are the reward loop's own; rename them in the reward function")

@@ -7,7 +7,6 @@ reward function could write to.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,11 +53,9 @@ class SampleReader:
     def __init__(self, data: DataProto, decoder: Decoder, required: Iterable[str] = ()) -> None:
         self._decoder = decoder
         self._texts = data.column(TEXT_COLUMN)
-        if self._texts is not None:
-            self.lengths = _text_lengths(self._texts)
-        else:
-            self._responses = _responses_of(data)
-            self.lengths = response_lengths(data)
+        self._responses = _responses_of(data)
+        # Where there are both, the text is judged, and the tokens say where its reward stands.
+        self.lengths = response_lengths(data) if self._responses is not None else _text_lengths(self._texts)
         self._columns = {name: _listed(data.column(name)) for name in _COLUMNS}
         for argument in required:
             if (name := _COLUMN_OF.get(argument)) and self._columns[name] is None:
@@ -95,14 +92,13 @@ class SampleReader:
             return [error] if len(rows) == 1 else [sample for row in rows for sample in self.read([row])]
 
     def _read(self, rows: Sequence[int]) -> list[Sample | Exception]:
-        tokens: Iterable[Column | None] = itertools.repeat(None)
-        if self._texts is not None:
-            texts = [self._texts[row] for row in rows]
-        else:
-            tokens = decoded = [self._responses[row, : self.lengths[row]] for row in rows]
-            texts = self._decoder(decoded)
+        tokens: Sequence[Column | None] = [None] * len(rows)
+        texts: Sequence[str] = [] if self._texts is None else [self._texts[row] for row in rows]
+        if self._responses is not None:
+            tokens = views = [self._responses[row, : self.lengths[row]] for row in rows]
+            texts = texts or self._decoder(views)
         cells = zip(*(_cells(self._columns[name], rows) for name in _COLUMNS), strict=True)
-        return [_sample(text, row_tokens, *row) for text, row_tokens, row in zip(texts, tokens, cells, strict=False)]
+        return [_sample(text, row_tokens, *row) for text, row_tokens, row in zip(texts, tokens, cells, strict=True)]
 
 
 def _sample(
@@ -165,18 +161,19 @@ def _cells(column: list[Any] | None, rows: Sequence[int]) -> Iterable[Any]:
     return [None] * len(rows) if column is None else [column[row] for row in rows]
 
 
-def _responses_of(data: DataProto) -> Column:
+def _responses_of(data: DataProto) -> Column | None:
     responses = data.tensor("responses")
-    if responses is None:
+    if responses is None and data.column(TEXT_COLUMN) is None:
         raise DataError(
             f"a batch needs the tensor 'responses' (token ids) or the column {TEXT_COLUMN!r} (text); "
             f"it has tensors {sorted(data.tensor_names())} and columns {sorted(data.column_names())}"
         )
-    return responses.detach().cpu().numpy()
+    return None if responses is None else responses.detach().cpu().numpy()
 
 
-def _text_lengths(texts: Column) -> Column:
-    for row, text in enumerate(texts):
+def _text_lengths(texts: Column | None) -> Column:
+    listed = [] if texts is None else list(texts)
+    for row, text in enumerate(listed):
         if not isinstance(text, str):
             raise DataError(f"{TEXT_COLUMN} must hold text; row {row} holds {text!r:.100}")
-    return np.fromiter(map(len, texts), np.int64, len(texts))
+    return np.fromiter(map(len, listed), np.int64, len(listed))

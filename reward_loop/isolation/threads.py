@@ -13,10 +13,14 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from reward_loop.errors import RewardFunctionError
+from reward_loop.outcome import describe
+
 T = TypeVar("T")
 Job = Callable[[], None]
 
 _IDLE_SHARE = 0.5
+_CLOSING_S = 0.2
 
 
 def threads_wanted(threads: int, cpu_seconds: float, inside_seconds: float, wall_seconds: float, max_threads: int) -> int:
@@ -98,11 +102,16 @@ class ThreadCrew:
             raise
 
     def close(self) -> None:
-        """Let every idle thread end; one that runs a function ends after it."""
+        """Let every idle thread end; one that runs a function ends after it, and is not waited for."""
         with self._lock:
-            for _ in self._counted:
+            threads = tuple(self._counted)
+            for _ in threads:
                 self._jobs.put(None)
             self._counted.clear()
+        # A daemon thread that is about to end when the interpreter does can abort it: give them the moment that they need.
+        deadline = time.monotonic() + _CLOSING_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
         this = threading.current_thread()
@@ -126,11 +135,7 @@ def _post(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[T], **outcome: 
         if ended.done():
             return
         if "error" in outcome:
-            error = outcome["error"]
-            # A future refuses StopIteration; what is no Exception (exit, cancelled) would end the task or loop that awaits it.
-            if isinstance(error, StopIteration) or not isinstance(error, Exception):
-                error = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
-            ended.set_exception(error)
+            ended.set_exception(as_error(outcome["error"]))
         else:
             ended.set_result(outcome["result"])
 
@@ -138,6 +143,13 @@ def _post(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[T], **outcome: 
         loop.call_soon_threadsafe(settle)
     except RuntimeError:  # the loop was closed while the function ran: nobody waits for its result
         return
+
+
+def as_error(raised: BaseException) -> Exception:
+    """Return what user code raised as something that a future can hold, and that ends no task or loop that awaits it."""
+    if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+        return raised
+    return RewardFunctionError(describe(raised)).with_traceback(raised.__traceback__)
 
 
 def _nothing() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reward_loop.data.sample import Sample, SampleReader
-from reward_loop.isolation.threads import cpu_seconds, threads_wanted
+from reward_loop.isolation.threads import as_error, cpu_seconds, threads_wanted
 from reward_loop.managers.base import RewardManagerBase
 from reward_loop.managers.deadline import late
 from reward_loop.outcome import Outcome
@@ -173,7 +173,7 @@ class BulkScoring:
                 return sample, result
             reward = self._manager.finish(sample, result)
         except BaseException as error:  # noqa: BLE001 - no Ctrl-C comes to a thread: whatever user code raises is its sample's
-            return Outcome.from_error(error, time.monotonic() - started)
+            return Outcome.from_error(as_error(error), time.monotonic() - started)
         return Outcome("ok", reward, "", time.monotonic() - started)
 
     def _call(self, function: Callable[[], None]) -> None:

@@ -6,6 +6,9 @@ are never written to; what came in as a foreign DataProto comes back as one.
 
 from __future__ import annotations
 
+import atexit
+import functools
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -51,6 +54,8 @@ class RewardLoopManager:
         self._compute_score = compute_score
         self._executor = self._build_executor(compute_score)
         self._loop = LoopThread("reward-loop")
+        self._at_exit = functools.partial(_close_if_open, weakref.ref(self))
+        atexit.register(self._at_exit)
         try:
             self._unit: Unit = self._loop.run(self._executor.start())
         except BaseException:
@@ -109,6 +114,7 @@ class RewardLoopManager:
 
     def close(self) -> None:
         """Cancel what is under way, stop the workers and the event loop; a second call does nothing."""
+        atexit.unregister(self._at_exit)
         self._loop.close(self._executor.close)
 
     def __enter__(self) -> Self:
@@ -138,3 +144,9 @@ class RewardLoopManager:
         outcomes = OutcomeTable(len(batch))
         await self._executor.score(batch, outcomes.put, units)
         return outcomes
+
+
+def _close_if_open(manager: weakref.ref[RewardLoopManager]) -> None:
+    """Close a manager that its user left open when the interpreter exits: its threads must not outlive it."""
+    if (left := manager()) is not None:
+        left.close()

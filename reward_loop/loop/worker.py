@@ -270,7 +270,7 @@ async def _caught(call: Callable[[], Awaitable[T]]) -> T | BaseException:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return RewardFunctionError("the reward function was cancelled from within")
+        return RewardFunctionError("CancelledError: the reward function was cancelled from within")
 
 
 async def _guarded(call: Callable[[], Awaitable[T]]) -> T | BaseException:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import inspect
 import pickle
+import sqlite3
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ import numpy as np
 
 from reward_loop.config import CacheConfig, RewardLoopConfig
 from reward_loop.data import DataProto, response_lengths
-from reward_loop.errors import DataError
+from reward_loop.errors import ConfigError, DataError
 from reward_loop.managers.scorer import Scorer
 from reward_loop.outcome import Reward
 
@@ -68,8 +69,13 @@ class DiskStore:
 
 
 def open_store(config: CacheConfig) -> Store:
-    """Return the store that the configuration asks for."""
-    return MemoryStore(config.max_entries) if config.path is None else DiskStore(config.path, config.max_bytes)
+    """Return the store that the configuration asks for; ConfigError where its directory can't be used."""
+    if config.path is None:
+        return MemoryStore(config.max_entries)
+    try:
+        return DiskStore(config.path, config.max_bytes)
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigError(f"reward_model.cache.path={config.path}: {error}; give a directory that can be written to") from error
 
 
 def with_cache(scorer: Scorer, store: Store, judge: str) -> Scorer:

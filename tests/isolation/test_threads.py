@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reward_loop.errors import RewardFunctionError
 from reward_loop.isolation.threads import ThreadCrew, cpu_seconds, threads_wanted
 from reward_loop.outcome import describe
 
@@ -65,11 +66,11 @@ class Exotic(BaseException):
 @pytest.mark.parametrize(
     "error", [StopIteration(1), SystemExit(3), asyncio.CancelledError("theirs"), Exotic("!"), KeyboardInterrupt()]
 )
-async def test_what_would_end_the_event_loop_comes_as_a_runtime_error(crew: ThreadCrew, error: BaseException) -> None:
+async def test_what_would_end_the_event_loop_comes_as_an_error_of_ours(crew: ThreadCrew, error: BaseException) -> None:
     def compute_score() -> None:
         raise error
 
-    with pytest.raises(RuntimeError, match=rf"{type(error).__name__}: ") as caught:
+    with pytest.raises(RewardFunctionError, match=type(error).__name__) as caught:
         await crew.call(compute_score)
     assert "in compute_score)" in describe(caught.value)
     assert await crew.call(lambda: "still there") == "still there"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -333,3 +335,25 @@ def test_closing_leaves_no_thread_of_its_own_behind() -> None:
     for thread in started:
         thread.join(WAIT_S)
     assert not any(thread.is_alive() for thread in started)
+
+
+def test_an_interpreter_that_leaves_its_manager_open_still_ends_well() -> None:
+    """Its threads are daemons, which abort the interpreter if they run on while it goes down."""
+    script = (
+        "import time\n"
+        "from reward_loop import DataProto, RewardLoopManager\n"
+        "def score(solution_str): time.sleep(0.005); return 1.0\n"
+        "manager = RewardLoopManager({}, compute_score=score)\n"
+        "data = DataProto.from_dict(non_tensors={'solution_str': ['a'] * 64})\n"
+        "print(manager.compute_rm_score(data).batch['rm_scores'].sum().item())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "64.0\n", "")
+
+
+def test_rows_that_have_text_and_tokens_get_the_reward_of_the_text_at_the_last_token(tokenizer_path: str) -> None:
+    data = token_batch(["one", "two"], solution_str=["right", "wrong"], response_len=[2, 0])
+    with RewardLoopManager(config_of(), compute_score=lambda solution_str: float(solution_str == "right")) as manager:
+        scored = manager.compute_rm_score(data)
+    assert scored.tensor("rm_scores")[:, 1].tolist() == [1.0, 0.0]  # type: ignore[index]
+    assert scored.column("reward_status").tolist() == ["ok", "unscorable"]  # type: ignore[union-attr]

@@ -212,7 +212,7 @@ async def test_an_async_function_that_cancels_itself_is_one_samples_error() -> N
     outcomes = await worker.score_rows(text_batch(["a", "task", "raise", "b"]))
     assert [outcome.status for outcome in outcomes] == ["ok", "error", "error", "ok"]
     assert {outcome.message for outcome in outcomes if outcome.failed} == {
-        "RewardFunctionError: the reward function was cancelled from within"
+        "CancelledError: the reward function was cancelled from within"
     }
 
 
