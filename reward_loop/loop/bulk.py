@@ -17,12 +17,12 @@ from typing import Any
 
 from reward_loop.data.sample import Sample, SampleReader
 from reward_loop.isolation.threads import as_error, cpu_seconds, threads_wanted
+from reward_loop.loop.sample_tasks import EmitRow, SampleTasks
 from reward_loop.managers.base import RewardManagerBase
 from reward_loop.managers.deadline import late
 from reward_loop.outcome import Outcome
 
-Emit = Callable[[int, Outcome], None]
-Finish = Callable[[int, Sample, Awaitable[Any], Emit], Coroutine[Any, Any, None]]
+Finish = Callable[[int, Sample, Awaitable[Any], EmitRow], Coroutine[Any, Any, None]]
 
 _Pending = tuple[Sample, Awaitable[Any]]
 
@@ -56,7 +56,7 @@ class BulkScoring:
         manager: RewardManagerBase,
         reader: SampleReader,
         rows: Sequence[int],
-        emit: Emit,
+        emit: EmitRow,
         finish: Finish,
     ) -> None:
         self._manager = manager
@@ -76,7 +76,7 @@ class BulkScoring:
         self._ended = asyncio.Event()
         self._slots: list[_Slot] = []
         try:
-            async with asyncio.TaskGroup() as self._awaited:
+            async with SampleTasks(self._emit) as self._awaited:
                 self._add_thread()
                 await self._supervise()
         finally:
@@ -189,7 +189,7 @@ class BulkScoring:
             if isinstance(result, Outcome):
                 self._emit(row, result)
             else:
-                self._awaited.create_task(self._finish(row, *result, self._emit))
+                self._awaited.start([row], self._finish(row, *result, self._emit))
 
     def _leave(self, slot: _Slot) -> None:
         self._flush()

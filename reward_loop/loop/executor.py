@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from reward_loop.data import DataProto
+from reward_loop.loop.sample_tasks import EmitRow
 from reward_loop.loop.units import Rows
-from reward_loop.loop.worker import EmitRow, RewardLoopWorker
+from reward_loop.loop.worker import RewardLoopWorker
 from reward_loop.managers.scorer import Unit
 
 

@@ -25,8 +25,9 @@ from reward_loop.data.decode import Decoder
 from reward_loop.data.sample import SampleReader
 from reward_loop.errors import ConfigError, InvalidReward, RewardLoopError, WorkerDied
 from reward_loop.functions.custom import load_module, user_modules
+from reward_loop.loop.sample_tasks import EmitRow
 from reward_loop.loop.units import Rows, shards_of, units_of
-from reward_loop.loop.worker import EmitRow, RewardLoopWorker
+from reward_loop.loop.worker import RewardLoopWorker
 from reward_loop.managers.scorer import Unit
 from reward_loop.outcome import Outcome
 from reward_loop.router.policies import LeastLoad

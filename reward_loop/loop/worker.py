@@ -12,23 +12,21 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from reward_loop.config import RewardLoopConfig
 from reward_loop.config_loading import load_config
 from reward_loop.data import DataProto, as_data_proto
 from reward_loop.data.sample import Sample, SampleReader
-from reward_loop.errors import DataError, RewardFunctionError, Unscorable
+from reward_loop.errors import DataError, Unscorable
 from reward_loop.loop.bulk import BulkScoring
 from reward_loop.loop.judge import build_manager, build_scorer
+from reward_loop.loop.sample_tasks import EmitRow, SampleTasks
 from reward_loop.loop.units import Rows, units_of
 from reward_loop.managers.base import RewardManagerBase
 from reward_loop.managers.deadline import within
 from reward_loop.managers.scorer import Scorer, Unit, unit_of
 from reward_loop.outcome import ErrorPolicy, Outcome, Reward
-
-T = TypeVar("T")
-EmitRow = Callable[[int, Outcome], None]
 
 
 class RewardLoopWorker:
@@ -100,7 +98,7 @@ class RewardLoopWorker:
             emit = _for_whole_trajectory(full, reader, emit)
         if in_order:
             for rows in full:
-                await self._score_unit(data, rows, unit, emit)
+                await self._score_side_by_side(data, [rows], unit, emit)
         elif self._in_bulk:
             await self._score_in_bulk(reader, [rows[-1] for rows in full], emit)
         else:
@@ -141,36 +139,39 @@ class RewardLoopWorker:
         if not self.manager.is_async:
             await BulkScoring(self.manager, reader, rows, emit, self._finish_in_turn).run()
             return
-        async with asyncio.TaskGroup() as tasks:
+        async with SampleTasks(emit) as tasks:
             for row, sample in reader.read_all(rows):
                 if isinstance(sample, Exception):
                     emit(row, Outcome.from_error(sample, 0.0))
                     continue
                 await self._slots.acquire()
-                task = tasks.create_task(self._score_sample(row, sample, emit))
-                task.add_done_callback(lambda _: self._slots.release())
-
-    async def _score_sample(self, row: int, sample: Sample, emit: EmitRow) -> None:
-        async def call() -> object:
-            return await self.manager.call(self.manager.inputs(sample))
-
-        await self._finish(row, sample, call, emit)
+                task = tasks.start([row], self._score_sample(row, sample, emit))
+                task.add_done_callback(self._release)
 
     async def _score_side_by_side(self, data: DataProto, units: Sequence[Rows], unit: Unit, emit: EmitRow) -> None:
-        async with asyncio.TaskGroup() as tasks:
+        async with SampleTasks(emit) as tasks:
             for rows in units:
                 await self._slots.acquire()
-                task = tasks.create_task(self._score_unit(data, rows, unit, emit))
-                task.add_done_callback(lambda _: self._slots.release())
+                scored = rows[-1:] if unit == "single" else rows
+                task = tasks.start(scored, self._score_unit(data, rows, scored, emit))
+                task.add_done_callback(self._release)
 
-    async def _score_unit(self, data: DataProto, rows: Rows, unit: Unit, emit: EmitRow) -> None:
+    def _release(self, _: object) -> None:
+        self._slots.release()
+
+    async def _score_unit(self, data: DataProto, rows: Rows, scored: Rows, emit: EmitRow) -> None:
         started = time.monotonic()
         part = data[rows[0] : rows[0] + 1] if len(rows) == 1 else data[rows]
-        scored = rows[-1:] if unit == "single" else rows
-        ended = await _caught(lambda: self._scorer(part))
-        results = [ended] * len(scored) if isinstance(ended, BaseException) else ended
+        results: Sequence[Reward | BaseException]
+        try:
+            results = await self._scorer(part)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything, exit() included
+            results = [error] * len(scored)
         for row, result in zip(scored, results, strict=True):
             emit(row, _outcome(result, time.monotonic() - started))
+
+    async def _score_sample(self, row: int, sample: Sample, emit: EmitRow) -> None:
+        await self._finish(row, sample, lambda: self.manager.call(self.manager.inputs(sample)), emit)
 
     async def _finish_in_turn(self, row: int, sample: Sample, awaitable: Awaitable[Any], emit: EmitRow) -> None:
         """Await what a function returned that does not look async, then emit its row."""
@@ -183,13 +184,12 @@ class RewardLoopWorker:
 
     async def _finish(self, row: int, sample: Sample, call: Callable[[], Awaitable[Any]], emit: EmitRow) -> None:
         started = time.monotonic()
-        ended = await _caught(lambda: within(call(), self.config.reward_model.timeout_s))
-        seconds = time.monotonic() - started
+        result: Reward | BaseException
         try:
-            result = ended if isinstance(ended, BaseException) else self.manager.finish(sample, ended)
-        except Exception as error:  # noqa: BLE001 - a manager's own shaping may raise anything; it is this sample's outcome
+            result = self.manager.finish(sample, await within(call(), self.config.reward_model.timeout_s))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything, exit() included
             result = error
-        emit(row, _outcome(result, seconds))
+        emit(row, _outcome(result, time.monotonic() - started))
 
 
 def one_unit(data: DataProto) -> list[Rows]:
@@ -258,23 +258,3 @@ def _outcome(result: Reward | BaseException, seconds: float) -> Outcome:
     if isinstance(result, BaseException):
         return Outcome.from_error(result, seconds)
     return Outcome("ok", result, "", seconds)
-
-
-async def _caught(call: Callable[[], Awaitable[T]]) -> T | BaseException:
-    """Return what user code ended with; only the cancellation of our own task passes through."""
-    # A task of its own, so that user code which cancels the task it runs in does not take ours along.
-    ended = asyncio.ensure_future(_guarded(call))
-    try:
-        return await ended
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return RewardFunctionError("CancelledError: the reward function was cancelled from within")
-
-
-async def _guarded(call: Callable[[], Awaitable[T]]) -> T | BaseException:
-    try:
-        return await call()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything, exit() included: one sample's outcome
-        return error
