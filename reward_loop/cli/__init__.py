@@ -1,0 +1,1 @@
+"""The command line: `reward-loop score | report | rescore | config`."""

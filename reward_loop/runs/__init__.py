@@ -1,0 +1,1 @@
+"""Scored files: reading rollouts, writing outcomes, continuing an interrupted run, reports and comparisons."""
