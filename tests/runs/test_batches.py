@@ -136,7 +136,7 @@ async def test_the_next_chunk_is_begun_while_the_last_rows_of_one_are_scored_wha
 
     with manager_for(meet, max_concurrency=2) as manager:
         async with asyncio.timeout(WAIT_S):
-            assert len(await ended(manager, [texts(0, "a", "meets"), texts(1, "meets")])) == 3
+            assert len(await ended(manager, [texts(0, "a", "meets"), texts(1, "meets", "b")])) == 4
 
 
 async def test_an_error_of_the_reading_comes_as_itself_after_the_rows_before_it() -> None:

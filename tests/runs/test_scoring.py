@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -113,7 +115,29 @@ def test_progress_sees_every_row_once_and_the_first_failure_is_kept(rollouts: Pa
     run = Run(rollouts, tmp_path / "out.jsonl", fail_at_times, seen.append)
     run()
     assert Counter(row["reward_status"] for row in seen) == {"ok": 800, "error": 400}
-    assert run.scoring.first_failure.startswith("row 1: ZeroDivisionError: ")
+    assert re.match(r"row \d+: ZeroDivisionError: ", run.scoring.first_failure)  # of whichever chunk failed first
+
+
+def test_sums_are_those_of_the_files_order_whichever_chunk_ends_first(rollouts: Path, tmp_path: Path) -> None:
+    rewards = {0: 1e16, 512: 1.0, 1024: -1e16}  # in this order they add up to 0, in any that ends with 1.0 to 1
+    rows = [{**row, "extra_info": {"id": row["id"]}} for row in read(rollouts)]
+    others_ended = threading.Event()
+    ended = 0
+
+    def wait_for_the_others(solution_str: str, extra_info: dict[str, Any]) -> float:
+        if extra_info["id"] == 512:
+            assert others_ended.wait(WAIT_S)
+        return rewards.get(extra_info["id"], 0.0)
+
+    def count(row: Row) -> None:
+        nonlocal ended
+        ended += 1
+        if ended == ROWS - 1:
+            others_ended.set()
+
+    summary = Run(write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", wait_for_the_others, count)()
+    assert summary["statuses"] == {"ok": ROWS}
+    assert summary["reward"]["mean"] == 0.0
 
 
 def test_the_sources_name_may_hold_what_utf8_cannot(tmp_path: Path) -> None:
