@@ -71,7 +71,7 @@ def score(
     beside = rollouts if rollouts.name else rollouts.resolve()
     target = output or beside.with_name(f"{beside.name}.scored.parquet")
     if replaced := [name for name in source.names() if name in OUTCOME_SCHEMA.names]:
-        console.print(f"the input's own {', '.join(replaced)} will be replaced in {target}", soft_wrap=True, highlight=False)
+        console.print(f"the input's own {', '.join(replaced)} will be replaced in {target}", soft_wrap=True, markup=False)
     try:
         summary, first_failure = _score(console, settings, source, fields, target, resume=resume, overwrite=overwrite)
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -115,7 +115,10 @@ class Stream:
             self._results.append(Scored(*places.pop(row), outcome))
             if not self._arrival_due:
                 self._arrival_due = True
-                self._here.call_soon_threadsafe(self._arrived)
+                try:
+                    self._here.call_soon_threadsafe(self._arrived)
+                except RuntimeError:  # the consumer's loop was closed: it was interrupted, and nobody waits any more
+                    return
 
         try:
             data = items[0][1] if len(items) == 1 else DataProto.concat([data for _, data in items])
