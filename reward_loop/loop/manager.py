@@ -58,7 +58,7 @@ class RewardLoopManager:
         atexit.register(self._at_exit)
         try:
             self._unit: Unit = self._loop.run(self._executor.start())
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no thread may stay behind a manager that was never handed out
             self.close()
             raise
 
