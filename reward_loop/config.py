@@ -9,44 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-Count = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
-Delay = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
-
-
-class Config(BaseModel):
-    """One section; `get`, `[name]` and `in` work as on a DictConfig, so that managers of verl run unchanged."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the setting called `name`, or `default` where this section has no such setting."""
-        return getattr(self, name) if name in self else default
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(f"{name} is not in {type(self).__name__}, which has {', '.join(type(self).model_fields)}")
-        return getattr(self, name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in type(self).model_fields
-
-
-def unmet(key: str, requirement: str) -> PydanticCustomError:
-    """Build the error of a rule that spans settings; `key` (relative to its section) is the one to change."""
-    return PydanticCustomError("unmet", "{requirement}", {"key": key, "requirement": requirement})
+from reward_loop.config_base import Config, Count, Delay, NotNegative, unmet
+from reward_loop.config_rollout import RolloutConfig
 
 
 class ModuleConfig(Config):
@@ -129,6 +96,37 @@ class CacheConfig(Config):
     """Size that the cache on disk may reach."""
 
 
+class GraderConfig(Config):
+    """The killable processes in which synchronous functions run under isolation=process."""
+
+    processes: Count | None = None
+    """Processes of one worker that grade side by side; null for one per core, shared among the workers of a node."""
+    max_processes: Count | None = None
+    """Processes up to which a worker makes up for those that hang until their deadline; null for 4 per usual one, at least 16."""
+    memory_mb: Count = 4096
+    """Memory that a process may take beyond what it has when it is ready, in MiB."""
+
+
+class RateLimitConfig(Config):
+    """What all workers of a job together may ask of a service; null is no limit."""
+
+    max_rpm: Annotated[float, Field(gt=0)] | None = None
+    """Requests per minute."""
+    max_tpm: Annotated[float, Field(gt=0)] | None = None
+    """Tokens per minute."""
+    max_concurrent: Count | None = None
+    """Requests in flight."""
+    estimated_tokens_per_request: Count = 2000
+    """Tokens that a request is booked with until its response says how many they were."""
+    address: str | None = None
+    """host:port at which several reward loops share one limit (the first to come serves it); null: this loop's own."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return any((self.max_rpm, self.max_tpm, self.max_concurrent))
+
+
 class RewardModelSource(Config):
     """The reward model's weights and tokenizer."""
 
@@ -140,69 +138,6 @@ class RewardModelSource(Config):
     """Module to import before the model is loaded."""
     trust_remote_code: bool = False
     """Whether code that comes with the model may run."""
-
-
-class RolloutConfig(Config):
-    """How the reward model is served."""
-
-    name: str = "vllm"
-    """Inference engine."""
-    dtype: str = "bfloat16"
-    """Type of weights and activations."""
-    gpu_memory_utilization: Share = 0.5
-    """Share of a GPU's memory that the engine may take."""
-    enforce_eager: bool = True
-    """Run without CUDA graphs."""
-    free_cache_engine: bool = True
-    """Put colocated servers to sleep between batches."""
-    data_parallel_size: Count = 1
-    """Copies of the model in one replica."""
-    expert_parallel_size: Count = 1
-    """GPUs over which experts are spread."""
-    tensor_model_parallel_size: Count = 2
-    """GPUs over which each layer is split."""
-    pipeline_model_parallel_size: Count = 1
-    """Stages into which the layers are divided."""
-    max_num_batched_tokens: Count = 8192
-    """Tokens in one engine step."""
-    max_model_len: Count | None = None
-    """Longest prompt plus completion in tokens; the model's own limit without it."""
-    max_num_seqs: Count = 1024
-    """Sequences in one engine step."""
-    load_format: str = "auto"
-    """How the engine reads the weights."""
-    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
-    """Order in which the engine takes requests."""
-    full_determinism: bool = False
-    """Make equal requests give equal bits, at the price of speed."""
-    seed: int = 42
-    """Seed of the engine."""
-    engine_kwargs: dict[str, Any] = {}
-    """Further arguments of the engine, by engine name."""
-    enable_chunked_prefill: bool = True
-    """Split long prompts over several steps."""
-    enable_prefix_caching: bool = True
-    """Reuse the key-value cache of equal beginnings."""
-    skip_tokenizer_init: bool = False
-    """Start the engine without a tokenizer."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
-    """Sampling temperature of a generative reward model."""
-    top_k: Annotated[int, Field(ge=-1)] = -1
-    """Tokens to sample from; -1 for all."""
-    top_p: Share = 1.0
-    """Probability mass to sample from."""
-    n: Count = 1
-    """Completions per request."""
-    prompt_length: Count = 2048
-    """Tokens of a prompt."""
-    response_length: Count = 2048
-    """Tokens of a completion."""
-    quantization: str | None = None
-    """Quantization method."""
-    mtp: dict[str, Any] | None = None
-    """Multi-token prediction, passed on to the engine."""
-    disaggregation: dict[str, Any] = {}
-    """Prefill and decode on separate replicas, passed on to the engine."""
 
 
 class RewardModelConfig(Config):
@@ -226,9 +161,15 @@ class RewardModelConfig(Config):
     """Samples that one worker scores at once."""
     max_threads: Count = 64
     """Threads of one worker for blocking synchronous functions."""
+    isolation: Literal["auto", "inline", "thread", "process"] = "auto"
+    """Where a synchronous reward function runs; auto: where it declares to, else in a thread."""
+    grader: GraderConfig = GraderConfig()
+    """The processes of isolation=process."""
+    rate_limit: RateLimitConfig = RateLimitConfig()
+    """What all workers together may ask of a service."""
     reward_manager: RewardManagerConfig = RewardManagerConfig()
     """The manager that scores."""
-    reward_kwargs: dict[str, Any] = {}
+    reward_kwargs: dict[str, Any] = Field(default_factory=dict)
     """The manager's own settings, such as `overlong_buffer_cfg` and `max_resp_len` of dapo; the manager validates."""
     on_error: OnError = "raise"
     """What becomes of samples that failed: the batch raises, they are masked, or they get a fixed reward."""
@@ -257,7 +198,7 @@ class CustomRewardFunctionConfig(Config):
     """File, `file://` or `pkg://a.b` that defines it; the default of each data source without it."""
     name: str = "compute_score"
     """Its name there."""
-    reward_kwargs: dict[str, Any] = {}
+    reward_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Further keyword arguments of every call."""
 
 
@@ -286,6 +227,29 @@ class ActorRolloutRefConfig(Config):
     """The policy."""
     rollout: PolicyRolloutConfig = PolicyRolloutConfig()
     """Its sampling."""
+
+
+class SandboxConfig(Config):
+    """Where and within which limits the programs of code rewards run on this machine."""
+
+    min_level: Annotated[int, Field(ge=0, le=3)] = 1
+    """Least isolation: 0 resource limits, 1 a user of its own and system call filters, 2 namespaces, 3 bubblewrap."""
+    level: Annotated[int, Field(ge=0, le=3)] | None = None
+    """Isolation to use; null for the best of 1 and 2 that this machine offers."""
+    max_concurrent: Count | None = None
+    """Programs of one worker that run side by side; null for one per core, shared among the workers of a node."""
+    timeout_s: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds that one test of a program may take."""
+    memory_mb: Count = 1024
+    """Memory of a program, in MiB."""
+    file_mb: Count = 16
+    """Size of the files that a program may write, in MiB."""
+    max_processes: Count = 16
+    """Processes and threads of a program."""
+    output_kb: Count = 64
+    """Output of a program that is kept, in KiB; what follows is cut off."""
+    python: str | None = None
+    """Interpreter of the programs, which an unprivileged user must be able to read; null for the first such one."""
 
 
 class SandboxFusionConfig(Config):
@@ -331,8 +295,10 @@ class RewardLoopConfig(Config):
     """The user's reward function."""
     actor_rollout_ref: ActorRolloutRefConfig = ActorRolloutRefConfig()
     """The policy."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """The code sandbox of this machine."""
     sandbox_fusion: SandboxFusionConfig = SandboxFusionConfig()
-    """The code sandbox."""
+    """A code sandbox elsewhere, which takes the place of this machine's."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
     """The advantage estimator."""
     trainer: TrainerConfig = TrainerConfig()

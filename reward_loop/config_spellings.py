@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, Union, get_args, get_origin
 
-from reward_loop.config import Config, RewardLoopConfig
+from reward_loop.config import RewardLoopConfig
+from reward_loop.config_base import Config
 
 ALIASES: tuple[tuple[str, str], ...] = (
     # verl since 2026: everything under `reward`
     ("reward.custom_reward_function", "custom_reward_function"),
+    ("reward.sandbox", "sandbox"),
     ("reward.sandbox_fusion", "sandbox_fusion"),
     ("reward.reward_model.model_path", "reward_model.model.path"),
     *(
@@ -35,6 +37,9 @@ ALIASES: tuple[tuple[str, str], ...] = (
             "executor",
             "max_concurrency",
             "max_threads",
+            "isolation",
+            "grader",
+            "rate_limit",
             "on_error",
             "timeout_s",
             "retry",
@@ -50,9 +55,9 @@ ALIASES: tuple[tuple[str, str], ...] = (
     ("reward_model.inference", "reward_model.rollout"),
     ("reward_model.sandbox_fusion", "sandbox_fusion"),
     ("reward_manager", "reward_model.reward_manager"),
-    # verl's rate limits: settings of a manager, kept with the others of their kind
+    # verl's rate limits
     *(
-        (f"{tree}.{name}", f"reward_model.reward_kwargs.{name}")
+        (f"{tree}.{name}", f"reward_model.rate_limit.{name}")
         for tree in ("reward", "reward_model")
         for name in ("max_concurrent", "max_rpm", "max_tpm", "estimated_tokens_per_request")
     ),

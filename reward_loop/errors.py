@@ -7,7 +7,12 @@
     │   ├── RewardTimeout         it did not end before its deadline
     │   ├── InvalidReward         it returned something that is no finite reward
     │   └── Unscorable            it says that this sample can't be judged (raised by users, never a failure)
-    └── WorkerDied                the process that scored a sample died
+    ├── WorkerDied                the process that scored a sample died
+    ├── SandboxError              the sandbox failed to run a program: a failure of ours, never the program's
+    └── RewardServerError         a server that was asked for a reward failed
+        ├── ServerUnavailable     it can't be reached, or answered 5xx
+        └── RequestRejected       it answered 4xx: asking again as before is useless (`status`, `body`)
+            └── TooManyRequests   it answered 429: asking again after `retry_after_s` may work
 
 Invariants: every error pickles (Ray and process pools carry them), its message holds the offending value and the remedy,
 and `sample` names the sample when there is one.
@@ -54,3 +59,38 @@ class Unscorable(RewardFunctionError):
 
 class WorkerDied(RewardLoopError):
     """The process that scored a sample died while it did so."""
+
+
+class SandboxError(RewardLoopError):
+    """The sandbox failed to run a program; says nothing about the program."""
+
+
+class RewardServerError(RewardLoopError):
+    """A server that was asked for a reward failed."""
+
+
+class ServerUnavailable(RewardServerError):
+    """The server can't be reached, or answered that it can't serve now (5xx)."""
+
+
+class RequestRejected(RewardServerError):
+    """The server refused the request (4xx); `body` is the beginning of what it said."""
+
+    def __init__(self, message: str, status: int, body: str = "", sample: str | None = None) -> None:
+        super().__init__(message, sample)
+        self.status = status
+        self.body = body
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.status, self.body, self.sample), self.__dict__
+
+
+class TooManyRequests(RequestRejected):
+    """The server asked to be left alone for `retry_after_s` seconds (None: it did not say for how long)."""
+
+    def __init__(self, message: str, body: str = "", retry_after_s: float | None = None, sample: str | None = None) -> None:
+        super().__init__(message, 429, body, sample)
+        self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.body, self.retry_after_s, self.sample), self.__dict__

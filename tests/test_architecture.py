@@ -19,7 +19,9 @@ PACKAGE = ROOT / "reward_loop"
 LAYERS = [
     {"errors"},
     {"config"},
-    {"data", "outcome"},
+    {"data", "outcome", "deadline", "machine"},
+    {"limits"},
+    {"sandbox", "scoring"},
     {"functions"},
     {"isolation", "router"},
     {"managers"},

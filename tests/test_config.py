@@ -14,8 +14,8 @@ from reward_loop.config import (
     RewardLoopConfig,
     RewardManagerConfig,
     RewardModelConfig,
-    RolloutConfig,
 )
+from reward_loop.config_rollout import RolloutConfig
 from reward_loop.config_spellings import SCHEMA
 
 

@@ -43,7 +43,7 @@ def explained(key: str, *layers: LayerLike, overrides: list[str] | None = None) 
         ("reward.timeout", 5.0, "reward_model.timeout_s"),
         ("reward.on_error", "mask", "reward_model.on_error"),
         ("reward.executor", "ray", "reward_model.executor"),
-        ("reward.max_rpm", 60, "reward_model.reward_kwargs.max_rpm"),
+        ("reward.max_rpm", 60, "reward_model.rate_limit.max_rpm"),
         ("reward_model.timeout", 5.0, "reward_model.timeout_s"),
         ("reward_model.reward_manager", "dapo", "reward_model.reward_manager.name"),
         ("reward_model.reward_loop_module_path", "m.py", "reward_model.reward_manager.module.path"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import reward_loop.errors
-from reward_loop.errors import DataError, RewardFunctionError, RewardLoopError
+from reward_loop.errors import DataError, RequestRejected, RewardFunctionError, RewardLoopError, TooManyRequests
 from reward_loop.outcome import BatchFailed, Outcome, Reward
 
 
@@ -32,16 +32,32 @@ def drawn_tree(docstring: str) -> Iterator[tuple[str, str]]:
 def test_the_tree_is_as_the_docstring_draws_it() -> None:
     drawn = dict(drawn_tree(str(reward_loop.errors.__doc__)))
     assert drawn == {error.__name__: error.__bases__[0].__name__ for error in ERRORS}
-    assert len(drawn) == 8
+    assert len(drawn) == 13
 
 
 @pytest.mark.parametrize("sample", [None, "7 (uid q7)"])
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("error", [error for error in ERRORS if not issubclass(error, RequestRejected)])
 def test_every_error_survives_pickling(error: type[RewardLoopError], sample: str | None) -> None:
     sent = error("x=-1 must be positive; raise it", sample)
     received = pickle.loads(pickle.dumps(sent))
     assert type(received) is error
     assert (received.message, received.sample, str(received)) == (sent.message, sample, str(sent))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        RequestRejected("no such model", 404, "{}", "7"),
+        TooManyRequests("slow down", "wait", 1.5, "7"),
+        TooManyRequests("slow down"),
+    ],
+)
+def test_what_a_server_refused_survives_pickling_with_its_answer(sent: RequestRejected) -> None:
+    sent.add_note("a traceback")
+    received = pickle.loads(pickle.dumps(sent))
+    assert type(received) is type(sent)
+    assert vars(received) == vars(sent)
+    assert str(received) == str(sent)
 
 
 def test_the_text_names_the_sample_where_there_is_one() -> None:

@@ -10,7 +10,8 @@ from tests.fakes import text_batch
 
 from reward_loop.data import DataProto
 from reward_loop.errors import RewardTimeout
-from reward_loop.managers.deadline import late, with_deadline, within
+from reward_loop.deadline import late, within
+from reward_loop.managers.deadline import with_deadline
 from reward_loop.outcome import Reward
 
 

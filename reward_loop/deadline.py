@@ -1,0 +1,70 @@
+"""The deadline of one sample, which stands still while the sample waits for its turn.
+
+Invariant: only the time in which a sample is worked on counts; whatever makes it queue (for a grader process, a sandbox, a rate
+limit) says so with `waiting`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypeVar
+
+from reward_loop.errors import RewardTimeout
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Clock:
+    """A running deadline; stands still while `waiting` tasks of its sample wait, with `left_s` seconds to go."""
+
+    deadline: asyncio.Timeout
+    waiting: int = 0
+    left_s: float = 0.0
+
+
+_current: ContextVar[_Clock | None] = ContextVar("deadline", default=None)
+
+
+async def within(awaitable: Awaitable[T], timeout_s: float | None) -> T:
+    """Await for at most `timeout_s` seconds (None: for ever), then cancel and raise RewardTimeout."""
+    deadline = asyncio.timeout(timeout_s)
+    outer = _current.set(_Clock(deadline) if timeout_s is not None else None)
+    try:
+        async with deadline:
+            return await awaitable
+    except TimeoutError:
+        if deadline.expired():
+            raise late(timeout_s) from None
+        raise
+    finally:
+        _current.reset(outer)
+
+
+@contextmanager
+def waiting() -> Generator[None]:
+    """Stop the clock of the sample that this task works for, if one is running, until the block is left."""
+    clock = _current.get()
+    if clock is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    if not clock.waiting and (due := clock.deadline.when()) is not None:
+        clock.left_s = due - loop.time()
+        clock.deadline.reschedule(None)
+    clock.waiting += 1
+    try:
+        yield
+    finally:
+        clock.waiting -= 1
+        if not clock.waiting and not clock.deadline.expired():
+            clock.deadline.reschedule(loop.time() + clock.left_s)
+
+
+def late(timeout_s: float | None) -> RewardTimeout:
+    """Return the error of a sample that was over its deadline."""
+    return RewardTimeout(f"not scored within {timeout_s} s (reward_model.timeout_s)")
