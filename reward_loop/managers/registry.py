@@ -21,7 +21,7 @@ Manager = TypeVar("Manager", bound=type)
 
 ENTRY_POINTS = "reward_loop.managers"
 
-_BUILT_IN = ("naive", "dapo", "gdpo", "prime", "remote", "batch", "group")
+_BUILT_IN = ("naive", "dapo", "gdpo", "prime", "rate_limited", "remote", "batch", "group")
 _registry: dict[str, type] = {}
 
 

@@ -1,0 +1,1 @@
+"""Limits that all processes of a job keep together."""

@@ -1,0 +1,1 @@
+"""Clients of the servers that are asked for rewards."""

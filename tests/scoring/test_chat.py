@@ -1,0 +1,267 @@
+"""Chat completions: replies, errors, keys, and what is reported to the rate limit."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import warnings
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from reward_loop.errors import ConfigError, RequestRejected, RewardServerError, ServerUnavailable, TooManyRequests
+from reward_loop.limits.current import under
+from reward_loop.scoring.chat import MAX_BODY_BYTES, ChatReply, ChatUsage, chat_complete
+from tests.scoring.service import HANG, HANG_UP, HANG_UP_MIDWAY, Answer, completion, service
+
+QUESTION = [{"role": "user", "content": "Is 6 * 7 = 42?"}]
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    return KEY
+
+
+class Booked:
+    """A reservation that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.waits: list[float | None] = []
+
+    def used(self, tokens: int) -> None:
+        self.tokens.append(tokens)
+
+    def throttled(self, retry_after_s: float | None) -> None:
+        self.waits.append(retry_after_s)
+
+
+async def ask(*answers: Answer, **options: Any) -> ChatReply:
+    async with service(*answers) as judge:
+        return await chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env=None, **options)
+
+
+# -- replies ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reply_holds_what_the_model_wrote() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12, "details": {"cached": 0}}
+    reply = await ask(completion("yes", usage))
+    assert reply == ChatReply("yes", ChatUsage(prompt_tokens=9, completion_tokens=3, total_tokens=12), "stop", "judge-1")
+
+
+async def test_sampling_parameters_go_to_the_service_as_they_are() -> None:
+    async with service(completion()) as judge:
+        await chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env=None, temperature=0.0, stop=["\n"])
+        assert judge.asked == [{"model": "judge", "messages": QUESTION, "temperature": 0.0, "stop": ["\n"]}]
+
+
+async def test_a_service_that_counts_nothing_is_fine() -> None:
+    booked = Booked()
+    with under(booked):
+        assert (await ask(completion())).usage is None
+    assert booked.tokens == []
+
+
+async def test_behind_the_router_it_is_found_by_its_address_and_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    async with service(completion()) as judge:
+        address = judge.base_url.removeprefix("http://")
+        assert (await chat_complete(QUESTION, model="judge", reward_router_address=address)).text == "yes"
+        assert "Authorization" not in judge.headers[0]
+
+
+async def test_an_empty_text_that_the_model_wrote_is_its_text() -> None:
+    assert (await ask(completion(""))).text == ""
+
+
+# -- what is no reply ------------------------------------------------------------------------------------------------
+
+NO_REPLIES = [
+    completion(None),
+    (200, {}, '{"choices": []}'),
+    (200, {}, '{"choices": [{"message": {}}]}'),
+    (200, {}, '{"choices": [{"text": "yes"}]}'),
+    (200, {}, '{"error": {"message": "overloaded"}}'),
+    (200, {}, '"yes"'),
+    (200, {}, ""),
+    (200, {}, "<html>"),
+    (200, {}, '{"choices": [' * 2000),
+    completion(usage={"total_tokens": -5}),
+    completion(usage={"total_tokens": "many"}),
+]
+
+
+@pytest.mark.parametrize("answer", NO_REPLIES, ids=range(len(NO_REPLIES)))
+async def test_a_body_without_a_text_is_an_error_and_never_an_empty_text(answer: Answer) -> None:
+    with pytest.raises(RewardServerError, match=r"sent no chat completion \(") as raised:
+        await ask(answer)
+    assert answer[2][:50] in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 529])
+async def test_a_service_that_fails_is_unavailable(status: int) -> None:
+    with pytest.raises(ServerUnavailable, match=f"answered {status}: out of memory"):
+        await ask((status, {}, "out of memory"))
+
+
+@pytest.mark.parametrize("answer", [HANG_UP, HANG_UP_MIDWAY])
+async def test_a_service_that_hangs_up_is_unavailable(answer: Answer) -> None:
+    with pytest.raises(ServerUnavailable, match="can't be reached"):
+        await ask(answer)
+
+
+async def test_a_service_that_is_not_there_is_unavailable() -> None:
+    async with service(completion()) as judge:
+        gone = judge.base_url
+    with pytest.raises(ServerUnavailable, match=f"{gone}/v1/chat/completions can't be reached: ClientConnectorError"):
+        await chat_complete(QUESTION, model="judge", base_url=gone, api_key_env=None)
+
+
+async def test_a_service_that_hangs_is_unavailable_after_the_timeout() -> None:
+    with pytest.raises(ServerUnavailable, match=r"did not answer within 0\.2 s"):
+        await ask(HANG, timeout_s=0.2)
+
+
+async def test_a_request_that_is_refused_keeps_the_beginning_of_the_body() -> None:
+    with pytest.raises(RequestRejected, match="answered 400: too long") as raised:
+        await ask((400, {}, "too long" + "g" * 100_000))
+    assert raised.value.status == 400
+    assert raised.value.body.startswith("too long")
+    assert len(str(raised.value)) < 2000
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    with pytest.raises(RewardServerError, match="answered 307"):
+        await ask((307, {"Location": "http://127.0.0.1:1/v1/chat/completions"}, ""))
+
+
+async def test_an_endless_body_is_not_read_to_its_end() -> None:
+    with pytest.raises(RewardServerError, match=f"more than {MAX_BODY_BYTES} bytes"):
+        await ask((200, {}, "x" * (MAX_BODY_BYTES + 1)))
+
+
+@pytest.mark.parametrize("options", [{"stream": True}, {"stop": {1, 2}}, {"temperature": float("nan")}])
+async def test_arguments_that_can_not_work_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="chat_complete"):
+        await ask(completion(), **options)
+
+
+# -- 429 -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Retry-After": "20"}, {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(seconds=3620))}]
+)
+async def test_a_429_says_when_to_come_back_to_the_caller_and_to_the_limit(headers: dict[str, str]) -> None:
+    booked = Booked()
+    with under(booked), pytest.raises(TooManyRequests, match="answered 429: slow down") as raised:
+        await ask((429, headers, "slow down"))
+    assert raised.value.retry_after_s is not None
+    assert raised.value.retry_after_s >= 20.0
+    assert booked.waits == [raised.value.retry_after_s]
+    assert booked.tokens == []
+
+
+async def test_a_429_may_say_nothing_more() -> None:
+    booked = Booked()
+    with under(booked), pytest.raises(TooManyRequests) as raised:
+        await ask((429, {}, ""))
+    assert raised.value.retry_after_s is None
+    assert booked.waits == [None]
+
+
+@pytest.mark.parametrize(("usage", "tokens"), [({"total_tokens": 30}, 30), ({"prompt_tokens": 9, "completion_tokens": 3}, 12)])
+async def test_usage_is_reported_to_the_limit(usage: dict[str, int], tokens: int) -> None:
+    booked = Booked()
+    with under(booked):
+        await ask(completion(usage=usage))
+    assert booked.tokens == [tokens]
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_key_goes_to_the_service(key: str) -> None:
+    async with service(completion()) as judge:
+        await chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env="JUDGE_KEY")
+        assert judge.headers[0]["Authorization"] == f"Bearer {key}"
+
+
+ECHO = f'{{"error": "no such key: {KEY}", "got": "Bearer {KEY}"}}'
+ECHOES: list[Answer] = [(status, {}, ECHO) for status in (200, 302, 401, 429, 500)]
+
+
+@pytest.mark.parametrize("answer", [*ECHOES, HANG, HANG_UP], ids=str)
+async def test_the_key_is_in_no_error_and_no_log(answer: Answer, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with service(answer) as judge:
+        with pytest.raises(RewardServerError) as raised:
+            await chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env="JUDGE_KEY", timeout_s=0.3)
+    error = raised.value
+    for text in (str(error), repr(error), str(error.__dict__), repr(error.__cause__), caplog.text):
+        assert key not in text
+    assert answer[0] not in (401, 429) or "no such key: ***" in str(error)
+
+
+async def test_the_key_is_in_no_reply(key: str) -> None:
+    async with service(completion(f"the key is {KEY}")) as judge:
+        reply = await chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env="JUDGE_KEY")
+    assert reply.text == "the key is ***"
+
+
+async def test_a_placeholder_for_a_key_may_be_a_word_of_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "EMPTY")
+    async with service(completion("EMPTY")) as judge:
+        reply = await chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env="JUDGE_KEY")
+    assert reply.text == "EMPTY"
+
+
+# -- connections -----------------------------------------------------------------------------------------------------
+
+
+async def test_requests_of_one_loop_share_connections() -> None:
+    async with service(completion()) as judge:
+        for _ in range(5):
+            await chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env=None)
+        assert len(judge.connections) == 1
+
+
+async def test_many_requests_run_side_by_side() -> None:
+    async with service(completion()) as judge:
+        asking = (chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env=None) for _ in range(200))
+        assert {reply.text for reply in await asyncio.gather(*asking)} == {"yes"}
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_one_loop_after_the_other_works_and_leaves_nothing_open(run: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert run(ask(completion())).text == "yes"
+        gc.collect()
+
+
+async def test_being_cancelled_is_no_error_of_the_service() -> None:
+    async with service(HANG) as judge:
+        asking = asyncio.create_task(chat_complete(QUESTION, model="judge", base_url=judge.base_url, api_key_env=None))
+        await judge.was_asked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    program = "import sys, reward_loop.scoring.chat, reward_loop.limits.client; print(*sys.modules)"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert {"torch", "ray", "vllm", "transformers", "pyarrow"}.isdisjoint(name.split(".")[0] for name in done.stdout.split())
