@@ -17,8 +17,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from reward_loop.errors import ConfigError
+from reward_loop.functions.isolated import declared_isolation, isolated
 
-OFFERED = frozenset({"data_source", "solution_str", "ground_truth", "extra_info", "raw_prompt", "response_ids"})
+OFFERED = frozenset({"data_source", "solution_str", "ground_truth", "extra_info", "raw_prompt", "response_ids", "sandbox"})
 """What a function of one sample may take by name."""
 OFFERED_WITH_MODEL = frozenset({"reward_router_address", "reward_model_tokenizer"})
 """What it may take besides where a reward model runs."""
@@ -111,6 +112,8 @@ def adapt(
     adapted.__name__ = adapted.__qualname__ = _name(function)
     adapted.__module__ = _origin(function).__module__
     adapted.__signature__ = inspect.signature(bound)
+    if (declared := declared_isolation(_origin(function))) is not None:
+        isolated(declared)(adapted)
     return adapted  # type: ignore[no-any-return]
 
 
@@ -122,7 +125,7 @@ def required_inputs(function: Callable[..., Any]) -> frozenset[str]:
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 # A function with **kwargs gets what verl passes; anything more could be a surprise to what it hands its kwargs on to.
-_FOR_ANY_NAME = (OFFERED - {"raw_prompt", "response_ids"}) | OFFERED_WITH_MODEL | OFFERED_TO_BATCH
+_FOR_ANY_NAME = (OFFERED - {"raw_prompt", "response_ids", "sandbox"}) | OFFERED_WITH_MODEL | OFFERED_TO_BATCH
 
 
 def _origin(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,8 @@ import sympy
 MAX_CHARS = 200
 _MAX_DEPTH = 20
 _MAX_POWER_BITS = 20_000
+_MAX_ROOT = 100
+_MAX_ROOT_BITS = 2_000
 _MAX_DEGREE = 12
 _MAX_SYMBOLS = 6
 _MAX_FUNCTIONS = 4
@@ -172,8 +174,14 @@ def _quotient(numerator: sympy.Expr, denominator: sympy.Expr) -> sympy.Expr:
 def _power(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
     if not isinstance(exponent, sympy.Rational):
         return base**exponent
+    if exponent.q > _MAX_ROOT:
+        raise UnreadableError(f"the root {exponent} is out of bounds")
     if isinstance(base, sympy.Rational):
-        size, bound = max(int(base.p).bit_length(), int(base.q).bit_length()) * abs(exponent), _MAX_POWER_BITS
+        bits = max(int(base.p).bit_length(), int(base.q).bit_length())
+        size, bound = bits * abs(exponent), _MAX_POWER_BITS
+        # Of a root with the degree q, sympy computes the power q - 1 first.
+        if exponent.q > 1 and bits * exponent.q > _MAX_ROOT_BITS:
+            raise UnreadableError(f"the root {exponent} is out of bounds")
     else:
         inner = (abs(power.exp) for power in base.atoms(sympy.Pow) if power.exp.is_Rational and abs(power.exp) > 1)
         size, bound = prod(inner, start=abs(exponent)), _MAX_DEGREE

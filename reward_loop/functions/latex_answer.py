@@ -11,6 +11,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BRACE_OR_ESCAPE = re.compile(r"\\.|[{}]", re.DOTALL)
 _UNBRACED = re.compile(r"[^\s$]+")
 
+_APART = re.compile(r"(?<=[0-9])\s*(?:(?:\\q?quad(?![a-zA-Z])|~)\s*)+(?=[0-9])")
 _DROPPED = re.compile(
     r"\\(?:left|right)(?![a-zA-Z])"
     r"|(?<!\\)\\[!,;: ]|\\q?quad(?![a-zA-Z])|~"  # spacing commands
@@ -61,7 +62,7 @@ def same_form(candidate: str, truth: str) -> bool:
 
 def normal_form(answer: str) -> str:
     r"""The answer without what MATH does not grade: \left, spaces, units, percent, degrees, "x=", short fractions."""
-    text = _DROPPED.sub("", _DOUBLED.sub(r"\\", answer.replace(r"{,}", ",")))
+    text = _DROPPED.sub("", _APART.sub(" ", _DOUBLED.sub(r"\\", answer.replace(r"{,}", ","))))
     text = " ".join(text.split()).removesuffix(".")
     text = _ONLY_WORDS.sub(r"\1", text) if _ONLY_WORDS.fullmatch(text) else _TRAILING_UNIT.sub("", text)
     text = _SPACE.sub(lambda space: space[1] or "", text.strip())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from reward_loop.functions.ground_truth import truth_text
+from reward_loop.functions.isolated import isolated
 from reward_loop.functions.latex_answer import last_boxed
 from reward_loop.functions.symbolic_answer import same_answer
 
@@ -14,6 +15,8 @@ _SENTENCE_END = re.compile(r"\.(?:\s|\Z)")
 _NUMBER = re.compile(r"-?[0-9][0-9.,]*(?:/[0-9]+)?")
 
 
+# A contrived identity keeps sympy busy for a minute: x + ((x+y+z+w)/(a+b+x))^12 (\frac{\sin x}{\cos x} - \tan x) for x.
+@isolated("process")
 def compute_score(solution_str: str, ground_truth: str | float) -> float:
     """1.0 if the answer is equal to the ground truth as text or as mathematics, else 0.0."""
     truth = truth_text(ground_truth)

@@ -57,6 +57,9 @@ def test_expressions_read_as_in_a_textbook(text: str, expression: sympy.Expr) ->
         ),
         *(
             "9^9^9^9",
+            "18^-18891^-18",
+            "999999999999999999999^(1/99)",
+            "(18x)^(-1/101)",
             "9**9",
             "2^(10^10)",
             "((x+1)^9)^9",

@@ -67,6 +67,9 @@ def test_two_spellings_of_one_answer(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("1 2", "12"),
+        (r"1\quad 2", "12"),
+        (r"1 \qquad~ 2", "12"),
+        ("1~2", "12"),
         (r"5\text{ or }6", "5"),
         ("(1,000)", "(1000)"),
         ("5=x", "x"),

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from reward_loop.errors import ConfigError, DataError
 from reward_loop.functions.rules import default_compute_score, register_rule, rule_for
+from reward_loop.sandbox.verdict import Limits, ProgramRun, TestResult
 
 TRUTHS: dict[str, Any] = {
     "openai/gsm8k": "18",
@@ -61,6 +63,21 @@ FRAGMENTS = [
 ]
 
 
+class EchoingSandbox:
+    """Says that every program prints what it reads."""
+
+    async def run_program(self, source: str, stdin: bytes, limits: Limits | None = None) -> ProgramRun:
+        return ProgramRun("exited", 0, stdin, b"")
+
+    async def run_tests(
+        self, source: str, tests: Sequence[str], *, setup: str = "", limits: Limits | None = None, stop_at_failure: bool = True
+    ) -> list[TestResult]:
+        raise NotImplementedError("no test here calls functions")
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
 @pytest.mark.parametrize(
     ("data_source", "module"),
     [
@@ -77,6 +94,9 @@ FRAGMENTS = [
         ("numina_cn_k12", "prime_math"),
         ("hiyouga/geometry3k", "geo3k"),
         ("searchR1_bamboogle", "search_r1"),
+        ("codecontests", "code"),
+        ("openai_humaneval", "code"),
+        ("google-research-datasets/mbpp", "code"),
     ],
 )
 def test_a_data_source_has_its_rule(data_source: str, module: str) -> None:
@@ -113,13 +133,42 @@ def test_an_unknown_data_source_names_the_nearest_and_the_remedy() -> None:
     with pytest.raises(DataError, match=r"did you mean 'openai/gsm8k'\?.*custom_reward_function.*register_rule"):
         rule_for("openai/gms8k")
     with pytest.raises(DataError, match=r"data_source None is no text"):
-        rule_for(None)  # type: ignore[arg-type]
+        rule_for(None)
 
 
-@pytest.mark.parametrize("data_source", ["codecontests", "apps", "codeforces", "taco"])
-def test_code_rewards_are_said_to_come_later(data_source: str) -> None:
-    with pytest.raises(DataError, match=r"not in this release.*custom_reward_function"):
-        rule_for(data_source)
+@pytest.mark.parametrize(
+    "data_source",
+    [
+        *("codecontests", "apps", "codeforces", "taco", "openai_humaneval", "openai/openai_humaneval", "humaneval"),
+        *("mbpp", "google-research-datasets/mbpp"),
+    ],
+)
+async def test_code_is_awaited_and_gets_the_sandbox(data_source: str) -> None:
+    sample: dict[str, Any] = {
+        "data_source": data_source,
+        "solution_str": "```python\nprint(1)\n```",
+        "ground_truth": {"inputs": ["1", "1", "1"], "outputs": ["1", "2", "1"]},
+    }
+    scored = default_compute_score(**sample, sandbox=EchoingSandbox(), continuous=True, max_tests=2)
+    assert isinstance(scored, Awaitable)
+    result = await scored
+    assert isinstance(result, dict)
+    assert (result["score"], result["passed"], result["tests"]) == (0.5, 1, 2)
+
+
+def test_code_without_a_sandbox_is_refused_with_the_way_to_get_one() -> None:
+    with pytest.raises(ConfigError, match=r"need a sandbox: the reward loop gives it to them.*take a parameter `sandbox`"):
+        default_compute_score(data_source="apps", solution_str="x", ground_truth={"inputs": ["1"], "outputs": ["1"]})
+
+
+def test_a_rule_that_runs_no_programs_gets_no_sandbox() -> None:
+    sample: dict[str, Any] = {"data_source": "openai/gsm8k", "solution_str": "#### 18", "ground_truth": "18"}
+    assert default_compute_score(**sample, sandbox=EchoingSandbox()) == 1.0
+
+
+def test_the_sandbox_is_no_option() -> None:
+    with pytest.raises(ConfigError, match=r"no option timeout; .*it takes continuous, max_tests, time_budget_s$"):
+        default_compute_score(data_source="taco", solution_str="", ground_truth={}, sandbox=EchoingSandbox(), timeout=1)
 
 
 def test_a_registered_rule_scores_its_data_sources() -> None:
