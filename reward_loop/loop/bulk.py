@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reward_loop.data.sample import Sample, SampleReader
+from reward_loop.deadline import late
 from reward_loop.isolation.threads import as_error, cpu_seconds, threads_wanted
 from reward_loop.loop.sample_tasks import EmitRow, SampleTasks
 from reward_loop.managers.base import RewardManagerBase
-from reward_loop.managers.deadline import late
 from reward_loop.outcome import Outcome
 
 Finish = Callable[[int, Sample, Awaitable[Any], EmitRow], Coroutine[Any, Any, None]]
 
-_Pending = tuple[Sample, Awaitable[Any]]
+Pending = tuple[Sample, Awaitable[Any]]
 
 _TICK_S = 0.02
 
@@ -48,6 +48,21 @@ class _Slot:
             return self.inside_seconds
 
 
+def score_now(manager: RewardManagerBase, sample: Sample | Exception) -> Outcome | Pending:
+    """Return the outcome of the function's call in this thread, or the sample with what the function returned to be awaited."""
+    if isinstance(sample, Exception):
+        return Outcome.from_error(sample, 0.0)
+    started = time.monotonic()
+    try:
+        result = manager.start(sample)
+        if isinstance(result, Awaitable):
+            return sample, result
+        reward = manager.finish(sample, result)
+    except BaseException as error:  # noqa: BLE001 - no Ctrl-C comes to a thread: whatever user code raises is its sample's
+        return Outcome.from_error(as_error(error), time.monotonic() - started)
+    return Outcome("ok", reward, "", time.monotonic() - started)
+
+
 class BulkScoring:
     """One pass over rows that `manager`'s synchronous function scores; `finish` awaits what it may return instead."""
 
@@ -67,7 +82,7 @@ class BulkScoring:
         self._source = threading.Lock()
         self._exhausted = False
         self._stopped = False
-        self._results: deque[tuple[int, Outcome | _Pending]] = deque()
+        self._results: deque[tuple[int, Outcome | Pending]] = deque()
         self._flush_due = False
 
     async def run(self) -> None:
@@ -144,7 +159,7 @@ class BulkScoring:
             row, sample = taken
             started = time.monotonic()
             slot.current.append((row, started))
-            result = self._score(sample, started)
+            result = score_now(self._manager, sample)
             try:
                 slot.current.pop()
             except IndexError:  # its deadline passed and was reported: this thread has been replaced
@@ -163,18 +178,6 @@ class BulkScoring:
             taken = next(self._samples, None)
         self._exhausted |= taken is None
         return taken
-
-    def _score(self, sample: Sample | Exception, started: float) -> Outcome | _Pending:
-        if isinstance(sample, Exception):
-            return Outcome.from_error(sample, 0.0)
-        try:
-            result = self._manager.start(sample)
-            if isinstance(result, Awaitable):
-                return sample, result
-            reward = self._manager.finish(sample, result)
-        except BaseException as error:  # noqa: BLE001 - no Ctrl-C comes to a thread: whatever user code raises is its sample's
-            return Outcome.from_error(as_error(error), time.monotonic() - started)
-        return Outcome("ok", reward, "", time.monotonic() - started)
 
     def _call(self, function: Callable[[], None]) -> None:
         try:

@@ -51,5 +51,5 @@ class LocalExecutor:
         await self._worker.score(data, emit, units, in_order=self._in_order)
 
     async def close(self) -> None:
-        """End threads and grader processes."""
-        self._worker.close()
+        """End what it started."""
+        await self._worker.aclose()

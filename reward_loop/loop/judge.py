@@ -12,6 +12,7 @@ from reward_loop.functions.rules import default_compute_score
 from reward_loop.managers.base import RewardManagerBase
 from reward_loop.managers.cache import judge_key, open_store, with_cache
 from reward_loop.managers.deadline import with_deadline
+from reward_loop.managers.rate_limit import with_rate_limit
 from reward_loop.managers.registry import resolve_reward_manager_cls
 from reward_loop.managers.retry import with_retry
 from reward_loop.managers.scorer import Scorer, scorer_of
@@ -70,11 +71,13 @@ def _built(manager_class: type, *args: Any, **kwargs: Any) -> RewardManagerBase:
 
 
 def build_scorer(manager: RewardManagerBase) -> Scorer:
-    """Return the manager's scorer with the deadline, the retries and the cache that the configuration asks for."""
+    """Return the manager's scorer with the deadline, rate limit, retries and cache that the configuration asks for."""
     settings = manager.config.reward_model
     scorer = scorer_of(manager)
-    if settings.timeout_s is not None and not manager.owns_deadline:
+    if settings.timeout_s is not None:
         scorer = with_deadline(scorer, settings.timeout_s)
+    if settings.rate_limit.limited:
+        scorer = with_rate_limit(scorer, manager.limiter)
     if settings.retry.attempts > 1:
         scorer = with_retry(scorer, settings.retry)
     if settings.cache.enable:

@@ -56,6 +56,7 @@ class LoopThread:
         self.run(_cancel_all())
         try:
             self.run(last())
+            self.run(self._loop.shutdown_asyncgens())  # what lives as long as the loop (HTTP sessions) ends there
         finally:
             self._stop()
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -24,10 +27,12 @@ from reward_loop.data import DataProto
 from reward_loop.data.decode import Decoder
 from reward_loop.data.sample import SampleReader
 from reward_loop.errors import ConfigError, InvalidReward, RewardLoopError, WorkerDied
-from reward_loop.functions.custom import load_module, user_modules
+from reward_loop.functions.user_code import UserCode
+from reward_loop.limits.server import LimitServer
 from reward_loop.loop.sample_tasks import EmitRow
 from reward_loop.loop.units import Rows, shards_of, units_of
 from reward_loop.loop.worker import RewardLoopWorker
+from reward_loop.managers.job import Job
 from reward_loop.managers.scorer import Unit
 from reward_loop.outcome import Outcome
 from reward_loop.router.policies import LeastLoad
@@ -45,9 +50,8 @@ _CALLS_PER_ACTOR = 100_000
 class RayRewardLoopWorker(RewardLoopWorker):
     """The actor."""
 
-    def __init__(self, modules: list[str], *args: Any, **kwargs: Any) -> None:
-        for path in modules:
-            load_module(path)
+    def __init__(self, code: UserCode, *args: Any, **kwargs: Any) -> None:
+        code.load()
         super().__init__(*args, **kwargs)
 
     async def score_units(self, data: DataProto, units: list[Rows]) -> bytes:
@@ -70,11 +74,11 @@ class RayExecutor:
         ]
         if not nodes:
             raise ConfigError("executor=ray: no alive node of the Ray cluster has a CPU; add one or set executor=local")
-        arguments = {"compute_score": compute_score, "manager_class": manager_class, "job": self._job}
-        self._workers = [
-            self._start_worker(number, nodes[number % len(nodes)], arguments) for number in range(config.reward_model.num_workers)
-        ]
-        self._load = LeastLoad(range(len(self._workers)))
+        self._nodes = nodes
+        self._arguments = {"compute_score": compute_score, "manager_class": manager_class}
+        self._workers: list[Any] = []
+        self._limits: LimitServer | None = None
+        self._load = LeastLoad(range(config.reward_model.num_workers))
         self._max_load = config.reward_model.max_concurrency
         self._turn = asyncio.Lock()
         self._released = asyncio.Condition()
@@ -85,7 +89,13 @@ class RayExecutor:
         return list(self._workers)
 
     async def start(self) -> Unit:
-        """Build every worker's manager; the first error stands for all."""
+        """Start the workers and build their managers; the first error stands for all."""
+        job = await self._serve_limits()
+        nodes = [self._nodes[number % len(self._nodes)] for number in range(self._config.reward_model.num_workers)]
+        on_node = Counter(nodes)
+        self._workers = [
+            self._start_worker(number, node, replace(job, workers_on_node=on_node[node])) for number, node in enumerate(nodes)
+        ]
         started = [await _unwrapped(worker.start.remote()) for worker in self._workers]
         self._unit: Unit
         self._unit, self._waits_only = started[0]
@@ -110,8 +120,21 @@ class RayExecutor:
         """Kill the actors."""
         for worker in self._workers:
             ray.kill(worker)
+        if self._limits is not None:
+            await self._limits.__aexit__(None, None, None)
 
-    def _start_worker(self, number: int, node: str, arguments: dict[str, Any]) -> Any:
+    async def _serve_limits(self) -> Job:
+        """Serve the limits that the workers keep together, where there are any."""
+        limited = self._config.reward_model.rate_limit.limited or self._config.sandbox_fusion.url
+        if not limited or self._config.reward_model.rate_limit.address:
+            return Job(self._job)
+        one_machine = len(ray.nodes()) == 1  # type: ignore[no-untyped-call]
+        token = secrets.token_hex(16)
+        host = "127.0.0.1" if one_machine else ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._limits = await LimitServer(host, 0, token=token).__aenter__()
+        return Job(self._job, limits=self._limits.address, token=token)
+
+    def _start_worker(self, number: int, node: str, job: Job) -> Any:
         # No CPU is reserved: with the trainer's placement groups holding all of them, a worker that asks for one never starts.
         options = {
             "name": f"reward_loop_worker_{number}",
@@ -121,7 +144,11 @@ class RayExecutor:
             "max_concurrency": _CALLS_PER_ACTOR,
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True),
         }
-        return ray.remote(RayRewardLoopWorker).options(**options).remote(user_modules(), self._config, **arguments)
+        return (
+            ray.remote(RayRewardLoopWorker)
+            .options(**options)
+            .remote(UserCode.of_this_process(), self._config, job=job, **self._arguments)
+        )
 
     async def _acquire(self, load: int, ahead: int) -> int:
         # In turn, so that one who needs a worker with nothing else to do is not overtaken for ever.

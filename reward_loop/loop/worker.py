@@ -18,15 +18,18 @@ from reward_loop.config import RewardLoopConfig
 from reward_loop.config_loading import load_config
 from reward_loop.data import DataProto, as_data_proto
 from reward_loop.data.sample import Sample, SampleReader
+from reward_loop.deadline import within
 from reward_loop.errors import DataError, Unscorable
-from reward_loop.loop.bulk import BulkScoring
+from reward_loop.loop.bulk import BulkScoring, score_now
 from reward_loop.loop.judge import build_manager, build_scorer
 from reward_loop.loop.sample_tasks import EmitRow, SampleTasks
 from reward_loop.loop.units import Rows, units_of
 from reward_loop.managers.base import RewardManagerBase
-from reward_loop.managers.deadline import within
+from reward_loop.managers.job import Job
 from reward_loop.managers.scorer import Scorer, Unit, unit_of
 from reward_loop.outcome import ErrorPolicy, Outcome, Reward
+
+_INLINE_S = 0.005
 
 
 class RewardLoopWorker:
@@ -42,13 +45,13 @@ class RewardLoopWorker:
         *,
         compute_score: Callable[..., Any] | None = None,
         manager_class: type | None = None,
-        job: str = "",
+        job: Job | None = None,
     ) -> None:
         self._config = config
         self._address = reward_router_address
         self._compute_score = compute_score
         self._manager_class = manager_class
-        self._job = job
+        self._job = job or Job()
 
     @functools.cached_property
     def config(self) -> RewardLoopConfig:
@@ -65,6 +68,7 @@ class RewardLoopWorker:
     async def start(self) -> tuple[Unit, bool]:
         """Build everything, raising ConfigError; return what a unit is, and whether units wait side by side (no thread each)."""
         _ = self._scorer
+        await self.manager.open()
         return unit_of(self.manager), not self._in_bulk
 
     async def compute_score(self, data: DataProto) -> dict[str, Any]:
@@ -104,8 +108,13 @@ class RewardLoopWorker:
         else:
             await self._score_side_by_side(data, full, unit, emit)
 
+    async def aclose(self) -> None:
+        """Release everything, on the event loop that scored."""
+        if "manager" in self.__dict__:
+            await self.manager.aclose()
+
     def close(self) -> None:
-        """Release threads and processes."""
+        """Release threads and grader processes."""
         if "manager" in self.__dict__:
             self.manager.close()
 
@@ -121,9 +130,13 @@ class RewardLoopWorker:
     def _in_bulk(self) -> bool:
         """Whether nothing stands between a sample and the function, so that many can be read at once."""
         settings = self.config.reward_model
-        wrapped = settings.retry.attempts > 1 or settings.cache.enable
-        own = self.manager.pipelined and self.manager.in_thread and unit_of(self.manager) == "single"
-        return own and not wrapped
+        wrapped = settings.retry.attempts > 1 or settings.cache.enable or settings.rate_limit.limited
+        return self.manager.pipelined and unit_of(self.manager) == "single" and not wrapped
+
+    @functools.cached_property
+    def _timeout_s(self) -> float | None:
+        """The deadline of a pipelined sample that is kept here; grader processes keep it themselves."""
+        return None if self.manager.fixed_isolation == "process" else self.config.reward_model.timeout_s
 
     async def _collect(self, data: DataProto, units: Sequence[Rows] | None) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -136,9 +149,30 @@ class RewardLoopWorker:
         return [policy.result(outcome) for outcome in outcomes]
 
     async def _score_in_bulk(self, reader: SampleReader, rows: Sequence[int], emit: EmitRow) -> None:
-        if not self.manager.is_async:
+        isolation = self.manager.fixed_isolation
+        if isolation == "inline":
+            await self._score_inline(reader, rows, emit)
+        elif isolation == "process" or self.manager.is_async:
+            await self._score_in_tasks(reader, rows, emit)
+        else:
             await BulkScoring(self.manager, reader, rows, emit, self._finish_in_turn).run()
-            return
+
+    async def _score_inline(self, reader: SampleReader, rows: Sequence[int], emit: EmitRow) -> None:
+        """Score on this event loop, letting others have it every few milliseconds."""
+        loop = asyncio.get_running_loop()
+        pause = loop.time() + _INLINE_S
+        async with SampleTasks(emit) as tasks:
+            for row, sample in reader.read_all(rows):
+                result = score_now(self.manager, sample)
+                if isinstance(result, Outcome):
+                    emit(row, result)
+                else:
+                    tasks.start([row], self._finish_in_turn(row, *result, emit))
+                if loop.time() > pause:
+                    await asyncio.sleep(0)
+                    pause = loop.time() + _INLINE_S
+
+    async def _score_in_tasks(self, reader: SampleReader, rows: Sequence[int], emit: EmitRow) -> None:
         async with SampleTasks(emit) as tasks:
             for row, sample in reader.read_all(rows):
                 if isinstance(sample, Exception):
@@ -186,7 +220,7 @@ class RewardLoopWorker:
         started = time.monotonic()
         result: Reward | BaseException
         try:
-            result = self.manager.finish(sample, await within(call(), self.config.reward_model.timeout_s))
+            result = self.manager.finish(sample, await within(call(), self._timeout_s))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything, exit() included
             result = error
         emit(row, _outcome(result, time.monotonic() - started))

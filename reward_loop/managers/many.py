@@ -21,7 +21,6 @@ class ManySamplesManager(RewardManagerBase):
 
     kwargs_model = ManagerKwargs
     offered = OFFERED_TO_BATCH
-    in_thread = False
 
     @functools.cached_property
     def required(self) -> frozenset[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from reward_loop.managers.prime import Graders, PrimeRewardManager
+from typing import Any
+
+from reward_loop.isolation.pool import processes_for
+from reward_loop.managers.base import Graders
+from reward_loop.managers.prime import PrimeRewardManager
 from reward_loop.managers.registry import register
 
 
@@ -16,4 +20,10 @@ class RemoteRewardManager(PrimeRewardManager):
             return super().start_graders()
         from reward_loop.isolation.ray_graders import NodeGraders
 
-        return NodeGraders(self._function, self._constants, self.num_processes, self.config.reward_model.timeout_s, self.job)
+        return NodeGraders(self.job.name, self.grader_settings)
+
+    @property
+    def grader_settings(self) -> dict[str, Any]:
+        """The arguments of `GraderPool`, whose processes are those of the whole node."""
+        usual, most = processes_for(self.config.reward_model.grader, workers_on_node=1)
+        return super().grader_settings | {"processes": self.kwargs.num_processes or usual, "max_processes": most}

@@ -122,8 +122,8 @@ def test_the_number_of_processes_is_that_of_the_cores_unless_given() -> None:
     def manager(**kwargs: Any) -> PrimeRewardManager:
         return PrimeRewardManager(config(**kwargs), None, lambda solution_str: 1.0)
 
-    assert manager(num_processes=3).num_processes == 3
-    assert manager(num_processes=None).num_processes == os.cpu_count()
+    assert manager(num_processes=3).grader_settings["processes"] == 3
+    assert manager(num_processes=None).grader_settings["processes"] == len(os.sched_getaffinity(0))
     with pytest.raises(ConfigError, match=r"reward_kwargs\.num_processes: .*\(got 0\)"):
         manager(num_processes=0).check()
 
@@ -131,9 +131,4 @@ def test_the_number_of_processes_is_that_of_the_cores_unless_given() -> None:
 def test_closing_one_that_never_scored_starts_nothing() -> None:
     manager = PrimeRewardManager(config(), None, lambda solution_str: 1.0)
     manager.close()
-    assert "_graders" not in vars(manager)
-
-
-def test_it_keeps_the_deadline_itself() -> None:
-    assert PrimeRewardManager.owns_deadline
-    assert not PrimeRewardManager.in_thread
+    assert "graders" not in vars(manager)

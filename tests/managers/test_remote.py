@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import config_of, text_batch
 
 from reward_loop.errors import ConfigError
-from reward_loop.isolation.processes import GraderProcesses
+from reward_loop.isolation.pool import GraderPool
 from reward_loop.managers.prime import PrimeRewardManager
 from reward_loop.managers.remote import RemoteRewardManager
 
@@ -29,10 +29,10 @@ async def test_without_ray_it_grades_in_processes_of_its_own() -> None:
 
 
 def test_only_where_the_function_runs_differs_from_prime() -> None:
-    assert {name for name in vars(RemoteRewardManager) if not name.startswith("__")} == {"start_graders"}
+    assert {name for name in vars(RemoteRewardManager) if not name.startswith("__")} == {"start_graders", "grader_settings"}
     assert issubclass(RemoteRewardManager, PrimeRewardManager)
     graders = RemoteRewardManager(CONFIG, None, lambda solution_str: 1.0).start_graders()
-    assert isinstance(graders, GraderProcesses)
+    assert isinstance(graders, GraderPool)
     graders.close()
 
 
