@@ -34,6 +34,7 @@ check: lint test  ## Check style and types, then run all tests.
 bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the figures.
 	$(BIN)/python benchmarks/rule_loop.py
 	$(BIN)/python benchmarks/file_scoring.py
+	$(BIN)/python benchmarks/isolation.py
 
 clean:  ## Remove .venv and what tests and the demo leave.
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

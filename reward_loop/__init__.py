@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from reward_loop.config import RewardLoopConfig as RewardLoopConfig
     from reward_loop.config_loading import load_config as load_config
     from reward_loop.data import DataProto as DataProto
+    from reward_loop.functions.isolated import isolated as isolated
     from reward_loop.functions.rules import default_compute_score as default_compute_score
     from reward_loop.functions.rules import register_rule as register_rule
     from reward_loop.loop import RewardLoopManager as RewardLoopManager
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from reward_loop.managers import RewardManagerBase as RewardManagerBase
     from reward_loop.managers import get_reward_manager_cls as get_reward_manager_cls
     from reward_loop.managers import register as register
+    from reward_loop.scoring.chat import chat_complete as chat_complete
 
 __version__ = "0.1.0"
 
@@ -28,8 +30,10 @@ _MODULES = {
     "RewardLoopManager": "reward_loop.loop",
     "RewardLoopWorker": "reward_loop.loop",
     "RewardManagerBase": "reward_loop.managers",
+    "chat_complete": "reward_loop.scoring.chat",
     "default_compute_score": "reward_loop.functions.rules",
     "get_reward_manager_cls": "reward_loop.managers",
+    "isolated": "reward_loop.functions.isolated",
     "load_config": "reward_loop.config_loading",
     "register": "reward_loop.managers",
     "register_rule": "reward_loop.functions.rules",
