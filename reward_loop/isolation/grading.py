@@ -26,8 +26,8 @@ from reward_loop.outcome import describe
 
 TICKET = 8
 """Bytes that name a sample, before its inputs and before its result."""
-DROP = b""
-"""The frame that takes back every sample which has not begun."""
+DROP_ALL_BUT = bytes(TICKET)
+"""In place of a ticket: the frame takes back every sample which has not begun, but the one whose ticket follows."""
 READY = b"ready"
 """The frame that says that this process can begin with samples."""
 LEAVING = b"end"
@@ -58,7 +58,10 @@ def serve(channel: socket.socket, function: Callable[..., Any]) -> None:
             if not (piece := channel.recv(_PIECE)):
                 return
             for frame in frames.feed(piece):
-                waiting.clear() if frame == DROP else waiting.append(frame)
+                if frame.startswith(DROP_ALL_BUT):
+                    waiting = deque(sample for sample in waiting if sample[:TICKET] == frame[TICKET:])
+                else:
+                    waiting.append(frame)
         sample = waiting.popleft()
         try:
             graded = _grade(function, sample[TICKET:])

@@ -362,7 +362,7 @@ class GraderPool:
             elif not grader.stuck and grader.running_s(now) > stuck_s:
                 grader.stuck = True
                 self._take_back(grader, keep=1)
-                grader.write(grading.DROP)
+                grader.write(grading.DROP_ALL_BUT + grader.jobs[0].ticket)
                 self._send(grader)
         stuck = [grader for grader in living if grader.stuck and grader.jobs]
         for grader in stuck:

@@ -216,6 +216,17 @@ async def test_a_function_that_sleeps_long_or_computes_long_keeps_its_deadline_t
     assert ended[1] == ["a", 0.5]
 
 
+async def test_a_process_that_was_held_up_before_it_began_with_a_sample_still_scores_it(file: str) -> None:
+    graders = pool(load_function(file, "compute_score"))
+    held = [await grade(graders, "process") for _ in range(3)][-1]
+    os.kill(held, signal.SIGSTOP)
+    call = asyncio.create_task(grade(graders, "a"))
+    assert await asyncio.wait_for(grade(graders, "b"), 10) == ["b", None]  # by another process, for this one looks stuck
+    os.kill(held, signal.SIGCONT)
+    assert await asyncio.wait_for(call, 10) == ["a", None]
+    graders.close()
+
+
 async def test_memory_beyond_the_bound_is_the_samples_error(graders: GraderPool) -> None:
     ended = await asyncio.gather(*(grade(graders, text) for text in ["memory", *"abcdef"]), return_exceptions=True)
     assert isinstance(ended[0], RewardFunctionError)
