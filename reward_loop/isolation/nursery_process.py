@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ _MAIN = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from r
 # There is a process per core: libraries that start a thread per core in each would be in each other's way.
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 _CLOSING_S = 5.0
+_BUSY_S = 1.0
 
 
 class NurseryProcess:
@@ -40,11 +42,22 @@ class NurseryProcess:
 
     def fork(self, channel: socket.socket) -> None:
         """Ask for a grader process at the other end of `channel`."""
-        socket.send_fds(self.control, [b"fork"], [channel.fileno()])
+        self._tell(b"fork", channel.fileno())
 
     def kill(self, pid: int) -> None:
         """Ask for a grader's death, with all that it started."""
-        self.control.send(b"kill %d" % pid)
+        self._tell(b"kill %d" % pid)
+
+    def _tell(self, command: bytes, *descriptors: int) -> None:
+        while True:
+            try:
+                socket.send_fds(self.control, [command], descriptors)
+            except BlockingIOError:  # it is forking, which takes milliseconds
+                select.select([], [self.control], [], _BUSY_S)
+            except ConnectionError:  # it died, which `reports` says
+                return
+            else:
+                return
 
     def reports(self) -> Iterator[tuple[str, str]]:
         """Yield what it has reported, as (kind, text); the kind is "gone" when the process is."""

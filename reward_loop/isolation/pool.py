@@ -128,8 +128,6 @@ class GraderPool:
     def _start_nursery(self) -> None:
         self._nursery = NurseryProcess(self._setup)
         self._running.add_reader(self._nursery.control.fileno(), self._hear, self._nursery)
-        for _ in range(self._processes):
-            self._add_grader(self._nursery)
 
     def _end_nursery(self) -> None:
         if self._nursery is None:
@@ -151,8 +149,11 @@ class GraderPool:
     def _hear(self, nursery: NurseryProcess) -> None:
         for kind, text in nursery.reports():
             match kind:
-                case "ready" if self._opened is not None and not self._opened.done():
-                    self._opened.set_result(None)
+                case "ready":
+                    for _ in range(self._processes):
+                        self._add_grader(nursery)
+                    if self._opened is not None and not self._opened.done():
+                        self._opened.set_result(None)
                 case "failed":
                     self._refuse(ConfigError(text))
                 case "forked":
