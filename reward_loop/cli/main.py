@@ -25,6 +25,7 @@ from reward_loop.errors import RewardLoopError
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (default: that of this process); errors are for people: what, where, how to fix."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.getLogger("reward_loop").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, _terminate)
     words = sys.argv[1:] if arguments is None else arguments
     try:

@@ -27,6 +27,8 @@ from reward_loop.sandbox.verdict import Limits, ProgramRun, TestResult
 
 logger = logging.getLogger(__name__)
 
+_CONTAINS = 2
+"""The level from which on nothing that a program starts can get away; below it is worth a warning."""
 _OUT_OF_MEMORY = re.compile(rb"(?:^|\n)MemoryError(?::[^\n]*)?\n?$")
 
 
@@ -132,7 +134,8 @@ async def open_local_sandbox(config: SandboxConfig, places: int) -> LocalSandbox
     level = choose_level(config, found)
     sandbox = LocalSandbox(config, found.interpreter, level, found.describe(level), places)
     await sandbox.start()
-    logger.info("sandbox: %s, %d programs side by side, on %s", sandbox.description, places, found.interpreter.path)
+    loudness = logging.INFO if level >= _CONTAINS else logging.WARNING
+    logger.log(loudness, "sandbox: %s, %d programs side by side, on %s", sandbox.description, places, found.interpreter.path)
     return sandbox
 
 
