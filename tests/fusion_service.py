@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from aiohttp import web
 
@@ -67,36 +67,38 @@ class FusionService:
 
 async def run_code(asked: dict[str, Any]) -> dict[str, Any]:
     """Run a program as the service does, without its walls."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         file = Path(folder) / "program.py"
         file.write_text(asked["code"], encoding="utf-8", errors="surrogatepass")
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", str(file)),
-            cwd=folder,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            *(sys.executable, "-I", str(file)), cwd=folder, stdin=asyncio.subprocess.PIPE, stdout=stdout, stderr=stderr
         )
         status = "Finished"
         try:
             async with asyncio.timeout(asked["run_timeout"]):
-                stdout, stderr = await process.communicate(asked["stdin"].encode())
+                await process.communicate(asked["stdin"].encode())
         except TimeoutError:
-            status, stdout, stderr = "TimeLimitExceeded", b"", b""
+            status = "TimeLimitExceeded"
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+        said = [_read(stdout), _read(stderr)]  # also of a program that was killed
     ran = {
         "status": status,
         "execution_time": time.monotonic() - began,
         "return_code": process.returncode if status == "Finished" else None,
-        "stdout": stdout.decode("utf-8", "replace"),
-        "stderr": stderr.decode("utf-8", "replace"),
+        "stdout": said[0],
+        "stderr": said[1],
     }
     ok = status == "Finished" and process.returncode == 0
     return {"status": "Success" if ok else "Failed", "message": "", "compile_result": None, "run_result": ran, "files": {}}
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
 
 
 @asynccontextmanager

@@ -29,6 +29,8 @@ UNREAD_BYTES = 1 << 23
 GREETING_S = 10.0
 """Seconds within which a client must have said which limit it wants."""
 
+_BACKLOG = 1024
+
 
 class LimitServer:
     """Serves limits while its context is entered; a port of 0 takes any that is free. `address` says where.
@@ -53,7 +55,10 @@ class LimitServer:
     async def __aenter__(self) -> Self:
         """Listen; OSError where that is impossible."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Holder(self.admit, self._holders), self._host, self._port)
+        # Not by the loop: where two processes bind one port at once, its create_server loses the socket that may not listen.
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listening = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
+        self._server = await loop.create_server(lambda: Holder(self.admit, self._holders), sock=listening)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 

