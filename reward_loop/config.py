@@ -102,7 +102,7 @@ class GraderConfig(Config):
     processes: Count | None = None
     """Processes of one worker that grade side by side; null for one per core, shared among the workers of a node."""
     max_processes: Count | None = None
-    """Processes up to which a worker makes up for those that hang until their deadline; null for 4 per usual one, at least 16."""
+    """Processes up to which a worker makes up for those that hang until their deadline; null for 4 per usual one, at least 32."""
     memory_mb: Count = 4096
     """Memory that a process may take beyond what it has when it is ready, in MiB."""
 

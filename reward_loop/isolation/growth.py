@@ -54,6 +54,6 @@ def stuck_after(mean_s: float | None, timeout_s: float | None, processes: int, u
 
 
 def niceness(stuck: int, usual: int) -> int:
-    """Return how far `stuck` processes yield so that together they take about half of what the `usual` others get."""
+    """Return how far `stuck` processes yield so that together they take about a quarter of what the `usual` others get."""
     # Each step of nice is a factor of 1.25 in the share of the processor (sched(7)).
-    return max(0, min(19, round(math.log(max(1.0, 2 * stuck / usual), 1.25))))
+    return max(0, min(19, round(math.log(max(1.0, 4 * stuck / usual), 1.25))))

@@ -29,11 +29,11 @@ from reward_loop.isolation.nursery_process import NurseryProcess
 from reward_loop.machine import cores_per_worker
 from reward_loop.outcome import describe
 
-_TICK_S = 0.01
+_TICK_S = 0.005
 _DEATH_REPORT_S = 1.0
 _NURSERIES = 3
 _STILLBORN = 10
-_LEAST_MOST = 16
+_LEAST_MOST = 32
 
 
 def processes_for(settings: GraderConfig, workers_on_node: int) -> tuple[int, int]:

@@ -40,7 +40,7 @@ def test_without_a_deadline_and_without_experience_nothing_looks_stuck() -> None
 
 
 def test_stuck_processes_yield_the_more_the_more_of_them_there_are() -> None:
-    assert [niceness(stuck, usual=2) for stuck in (0, 1, 2, 10)] == [0, 0, 3, 10]
+    assert [niceness(stuck, usual=2) for stuck in (0, 1, 2, 10)] == [0, 3, 6, 13]
     assert niceness(10_000, usual=1) == 19
 
 

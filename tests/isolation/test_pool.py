@@ -419,8 +419,8 @@ def test_one_pool_may_be_used_from_one_event_loop_after_the_other(graders: Grade
 
 def test_the_cores_are_shared_among_the_workers_of_a_node() -> None:
     cores = len(os.sched_getaffinity(0))
-    assert processes_for(GraderConfig(), workers_on_node=1) == (cores, max(16, 4 * cores))
-    assert processes_for(GraderConfig(), workers_on_node=10 * cores) == (1, 16)
+    assert processes_for(GraderConfig(), workers_on_node=1) == (cores, max(32, 4 * cores))
+    assert processes_for(GraderConfig(), workers_on_node=10 * cores) == (1, 32)
     assert processes_for(GraderConfig(processes=3, max_processes=5), workers_on_node=10) == (3, 5)
 
 
