@@ -121,6 +121,9 @@ class RateLimitConfig(Config):
     address: str | None = None
     """host:port at which several reward loops share one limit (the first to come serves it); null: this loop's own."""
 
+    token_env: str | None = None
+    """Environment variable with the secret of those who share `address`; needed where that is not on this machine."""
+
     @property
     def limited(self) -> bool:
         """Whether there is any limit."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import os
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 
 from reward_loop.config import RateLimitConfig
 from reward_loop.deadline import waiting
-from reward_loop.errors import RewardLoopError, ServerUnavailable
+from reward_loop.errors import ConfigError, RewardLoopError, ServerUnavailable
 from reward_loop.limits.address import split_address
 from reward_loop.limits.hosting import HostedServer
 from reward_loop.limits.link import Link
 from reward_loop.limits.local import LocalLimiter, checked, closed
 from reward_loop.limits.reservation import Limiter, Reservation
-from reward_loop.limits.server import LimitServer
+from reward_loop.limits.server import WHERE, LimitServer
 from reward_loop.limits.wire import MAX_TOKENS, WireError
 
 PATIENCE_S = 30.0
@@ -39,7 +40,18 @@ def open_limiter(settings: RateLimitConfig, *, name: str, address: str | None = 
     where = address or settings.address
     if where is None:
         return LocalLimiter(settings)
+    if address is None and settings.token_env is not None:
+        token = _secret(settings.token_env)
     return SharedLimiter(settings, name=name, address=where, token=token, serves=address is None)
+
+
+def _secret(variable: str) -> str:
+    secret = os.environ.get(variable, "")
+    if not secret:
+        raise ConfigError(
+            f"rate_limit.token_env: the environment variable {variable} is not set; give every process the same one"
+        )
+    return secret
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +119,7 @@ class SharedLimiter:
     ) -> None:
         self._host, self._port = split_address(address)
         self._address = address
-        self._greeting = {"name": name, "limits": limits.model_dump(exclude={"address"}), "token": token}
+        self._greeting = {"name": name, "limits": limits.model_dump(exclude=WHERE), "token": token}
         self._token = token
         self._serves = serves
         self._patience_s = patience_s

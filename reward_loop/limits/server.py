@@ -22,6 +22,8 @@ from reward_loop.limits.gate import Clock, Gate
 from reward_loop.limits.ledger import Ticket
 from reward_loop.limits.wire import Lines, WireError, encode, key_of, seconds_of, tokens_of
 
+WHERE = {"address", "token_env"}
+"""The settings that say how to reach a limit, not what it is."""
 MAX_LIMITS = 1000
 """Limits that one server keeps."""
 UNREAD_BYTES = 1 << 23
@@ -43,7 +45,9 @@ class LimitServer:
         self, host: str = "127.0.0.1", port: int = 0, *, token: str = "", clock: Clock | None = None, takes_over: bool = False
     ) -> None:
         if not token and not is_loopback(host):
-            raise ConfigError(f"a limit that is served on {host!r} needs a token, for others can reach it there")
+            raise ConfigError(
+                f"a limit that is served on {host!r} needs a token, for others can reach it there: set rate_limit.token_env"
+            )
         self._host, self._port = host, port
         self._token = token.encode()
         self._clock = clock or Clock()
@@ -201,4 +205,4 @@ def watch_for_death(transport: asyncio.BaseTransport) -> None:
 
 
 def _told(limits: RateLimitConfig) -> str:
-    return ", ".join(f"{name}={value}" for name, value in limits.model_dump(exclude={"address"}).items())
+    return ", ".join(f"{name}={value}" for name, value in limits.model_dump(exclude=WHERE).items())

@@ -14,6 +14,7 @@ from reward_loop.deadline import within
 from reward_loop.errors import ConfigError, RewardLoopError, ServerUnavailable
 from reward_loop.limits.client import SharedLimiter, open_limiter
 from reward_loop.limits.gate import Clock
+from reward_loop.limits.reservation import Limiter
 from reward_loop.limits.server import LimitServer
 from tests.limits.processes import begin, free_address, hear, kill, peer
 
@@ -31,7 +32,7 @@ async def shared(
         await limiter.close()
 
 
-async def one_request(limiter: SharedLimiter, tokens: int | None = None) -> None:
+async def one_request(limiter: Limiter, tokens: int | None = None) -> None:
     async with asyncio.timeout(30.0), limiter.reserve(tokens):
         pass
 
@@ -295,6 +296,21 @@ async def test_serving_other_machines_without_a_token_is_refused() -> None:
     async with shared(f"0.0.0.0:{port}", serves=True) as limiter:
         with pytest.raises(ConfigError, match="needs a token"):
             await one_request(limiter)
+
+
+async def test_the_secret_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_SECRET", "secret")
+    async with LimitServer(token="secret") as server:
+        settings = RateLimitConfig(max_concurrent=1, address=server.address, token_env="THE_SECRET")
+        limiter = open_limiter(settings, name="requests")
+        await one_request(limiter)
+        await limiter.close()
+
+
+def test_a_secret_that_is_not_set_is_said() -> None:
+    settings = RateLimitConfig(max_concurrent=1, address="127.0.0.1:1", token_env="NO_SUCH_SECRET")
+    with pytest.raises(ConfigError, match="NO_SUCH_SECRET is not set"):
+        open_limiter(settings, name="requests")
 
 
 @pytest.mark.parametrize("tokens", [-1, 10**9 + 1])
