@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -55,6 +56,8 @@ class GraderPool:
         timeout_s: float | None,
         memory_mb: int,
     ) -> None:
+        if sys.platform != "linux":
+            raise ConfigError(f"grader processes need Linux; on {sys.platform} set reward_model.isolation=thread")
         pickled = cloudpickle.dumps((function, dict(constants)))
         self._setup = Setup(UserCode.of_this_process(), pickled, memory_mb)
         self._processes, self._max_processes = processes, max_processes

@@ -206,7 +206,9 @@ class RewardManagerBase:
     @functools.cached_property
     def sandbox(self) -> SandboxOnDemand:
         """Where programs run that nobody trusts; offered to reward functions."""
-        requests = RateLimitConfig(max_concurrent=self.config.sandbox_fusion.max_concurrent, address=self._rate_limit.address)
+        fusion = self.config.sandbox_fusion.max_concurrent
+        shared = self._rate_limit
+        requests = RateLimitConfig(max_concurrent=fusion, address=shared.address, token_env=shared.token_env)
         return SandboxOnDemand(self.config, self.job.workers_on_node, lambda: self._open_limiter("sandbox_fusion", requests))
 
     @functools.cached_property
