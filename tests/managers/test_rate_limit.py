@@ -22,6 +22,7 @@ from reward_loop.outcome import Reward
 from reward_loop.scoring.chat import chat_complete
 from tests.fakes import text_batch
 from tests.scoring.service import completion, service
+from tests.limits.booked import Booked
 
 Results = Sequence[Reward | Exception]
 
@@ -30,13 +31,13 @@ class Books:
     """A limiter that lets everyone through and keeps what it is told, per reservation."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[Booked] = []
         self.held = 0
 
     @asynccontextmanager
     async def reserve(self, tokens: int | None = None) -> AsyncGenerator[Reservation]:
         self.held += 1
-        self.entries.append(Entry())
+        self.entries.append(Booked())
         try:
             yield self.entries[-1]
         finally:
@@ -44,20 +45,6 @@ class Books:
 
     async def close(self) -> None:
         return
-
-
-class Entry:
-    """What one reservation was told."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.waits: list[float | None] = []
-
-    def used(self, tokens: int) -> None:
-        self.tokens.append(tokens)
-
-    def throttled(self, retry_after_s: float | None) -> None:
-        self.waits.append(retry_after_s)
 
 
 class Scoring:

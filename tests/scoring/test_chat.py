@@ -19,6 +19,7 @@ import uvloop
 from reward_loop.errors import ConfigError, RequestRejected, RewardServerError, ServerUnavailable, TooManyRequests
 from reward_loop.limits.current import under
 from reward_loop.scoring.chat import MAX_BODY_BYTES, ChatReply, ChatUsage, chat_complete
+from tests.limits.booked import Booked
 from tests.scoring.service import HANG, HANG_UP, HANG_UP_MIDWAY, Answer, completion, service
 
 QUESTION = [{"role": "user", "content": "Is 6 * 7 = 42?"}]
@@ -29,20 +30,6 @@ KEY = "sk-very-secret-0123456789"
 def key(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("JUDGE_KEY", KEY)
     return KEY
-
-
-class Booked:
-    """A reservation that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.waits: list[float | None] = []
-
-    def used(self, tokens: int) -> None:
-        self.tokens.append(tokens)
-
-    def throttled(self, retry_after_s: float | None) -> None:
-        self.waits.append(retry_after_s)
 
 
 async def ask(*answers: Answer, **options: Any) -> ChatReply:
