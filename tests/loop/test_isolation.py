@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,12 @@ from reward_loop import RewardLoopManager, RewardLoopWorker, register_rule
 from reward_loop.errors import ConfigError
 from reward_loop.functions.isolated import isolated
 from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
+from tests.graders import where
 from tests.pipe import Pipe
 from tests.processes import ROOT, wait_until_gone
 from tests.results import rows
 
 PLACES = ["inline", "thread", "process"]
-
-
-def where(solution_str: str) -> dict[str, Any]:
-    """Say where it runs; "raise" and "wait" do that."""
-    if solution_str == "raise":
-        raise ValueError("boom")
-    if solution_str == "wait":
-        time.sleep(0.3)
-    return {"score": float(len(solution_str)), "pid": os.getpid(), "thread": threading.current_thread().name}
 
 
 def on(isolation: str, function: Any = where, **settings: Any) -> RewardLoopManager:
