@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from reward_loop.config_base import Config, Count, Delay, NotNegative, unmet
 from reward_loop.config_rollout import RolloutConfig
+from reward_loop.config_serving import EnsembleConfig, ModelKind, NamedModel, RouterConfig, ScoringConfig, ServerConfig
 
 
 class ModuleConfig(Config):
@@ -137,6 +138,10 @@ class RewardModelSource(Config):
     """Hugging Face name or directory."""
     tokenizer_path: str | None = None
     """Its tokenizer, where it is not beside the weights."""
+    kind: ModelKind = "auto"
+    """What it gives: a score, a score per step, or text; auto: what its configuration's architecture says."""
+    name: str | None = None
+    """Name under which it is served; null for its path."""
     external_lib: str | None = None
     """Module to import before the model is loaded."""
     trust_remote_code: bool = False
@@ -184,13 +189,27 @@ class RewardModelConfig(Config):
     """Reuse of earlier rewards."""
     model: RewardModelSource = RewardModelSource()
     """The reward model."""
+    models: dict[str, NamedModel] = Field(default_factory=dict)
+    """Several reward models by name, instead of `model`."""
+    replicas: Count | None = None
+    """Servers of `model`; null for as many as the pool's GPUs hold, or one on a CPU."""
     rollout: RolloutConfig = RolloutConfig()
     """How it is served."""
+    server: ServerConfig = ServerConfig()
+    """The server processes."""
+    router: RouterConfig = RouterConfig()
+    """The router in front of them."""
+    scoring: ScoringConfig = ScoringConfig()
+    """What a model that scores is asked."""
+    ensemble: EnsembleConfig = EnsembleConfig()
+    """How the scores of several models become one reward."""
 
     @model_validator(mode="after")
     def _an_enabled_model_has_a_path(self) -> RewardModelConfig:
-        if self.enable and not self.model.path:
+        if self.enable and not (self.model.path or self.models):
             raise unmet("model.path", "is needed because a reward model is enabled; name the model or disable it")
+        if self.enable and self.model.path and self.models:
+            raise unmet("models", "takes the place of model.path; name the models in one of the two")
         return self
 
 

@@ -22,7 +22,10 @@ ALIASES: tuple[tuple[str, str], ...] = (
     ("reward.reward_model.model_path", "reward_model.model.path"),
     *(
         (f"reward.reward_model.{name}", f"reward_model.{name}")
-        for name in ("enable", "enable_resource_pool", "n_gpus_per_node", "nnodes", "model", "rollout")
+        for name in (
+            *("enable", "enable_resource_pool", "n_gpus_per_node", "nnodes", "model", "rollout"),
+            *("models", "replicas", "server", "router", "scoring", "ensemble"),
+        )
     ),
     ("reward.num_workers", "reward_model.num_workers"),
     ("reward.reward_manager", "reward_model.reward_manager"),

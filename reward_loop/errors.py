@@ -9,10 +9,12 @@
     │   └── Unscorable            it says that this sample can't be judged (raised by users, never a failure)
     ├── WorkerDied                the process that scored a sample died
     ├── SandboxError              the sandbox failed to run a program: a failure of ours, never the program's
-    └── RewardServerError         a server that was asked for a reward failed
-        ├── ServerUnavailable     it can't be reached, or answered 5xx
-        └── RequestRejected       it answered 4xx: asking again as before is useless (`status`, `body`)
-            └── TooManyRequests   it answered 429: asking again after `retry_after_s` may work
+    ├── RewardServerError         a server that was asked for a reward failed
+    │   ├── ServerUnavailable     it can't be reached, or answered 5xx
+    │   ├── ServerAsleep          it sleeps: nothing may be sent to it until it is awake
+    │   └── RequestRejected       it answered 4xx: asking again as before is useless (`status`, `body`)
+    │       └── TooManyRequests   it answered 429: asking again after `retry_after_s` may work
+    └── RouterError               the router in front of the servers could not be started, or did not do what it was told
 
 Invariants: every error pickles (Ray and process pools carry them), its message holds the offending value and the remedy,
 and `sample` names the sample when there is one.
@@ -73,6 +75,10 @@ class ServerUnavailable(RewardServerError):
     """The server can't be reached, or answered that it can't serve now (5xx)."""
 
 
+class ServerAsleep(RewardServerError):
+    """The servers of the reward model sleep; hold a lease of the RewardModelManager while you ask them."""
+
+
 class RequestRejected(RewardServerError):
     """The server refused the request (4xx); `body` is the beginning of what it said."""
 
@@ -94,3 +100,7 @@ class TooManyRequests(RequestRejected):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.message, self.body, self.retry_after_s, self.sample), self.__dict__
+
+
+class RouterError(RewardLoopError):
+    """The router in front of the reward servers could not be started, or did not do what it was told."""

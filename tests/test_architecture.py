@@ -19,11 +19,12 @@ PACKAGE = ROOT / "reward_loop"
 LAYERS = [
     {"errors"},
     {"config"},
-    {"data", "outcome", "deadline", "machine"},
+    {"data", "outcome", "deadline", "machine", "loop_thread"},
     {"limits"},
     {"sandbox", "scoring"},
     {"functions"},
     {"isolation", "router"},
+    {"serving"},
     {"managers"},
     {"loop"},
     {"runs"},

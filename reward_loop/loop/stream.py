@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from reward_loop.data import DataProto, as_data_proto
 from reward_loop.errors import DataError, RewardLoopError
 from reward_loop.loop.executor import Executor
-from reward_loop.loop.loop_thread import LoopThread
+from reward_loop.loop_thread import LoopThread
 from reward_loop.outcome import Outcome
 
 

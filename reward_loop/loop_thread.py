@@ -77,7 +77,7 @@ class LoopThread:
 
 
 def _closed() -> RewardLoopError:
-    return RewardLoopError("this RewardLoopManager was closed; build another one")
+    return RewardLoopError("this manager was closed; build another one")
 
 
 async def _cancel_all() -> None:
