@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
+import pickle
 import subprocess
 import sys
 import warnings
@@ -16,11 +18,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from reward_loop.errors import ConfigError, RequestRejected, RewardServerError, ServerUnavailable, TooManyRequests
+from reward_loop.errors import ConfigError, RequestRejected, RewardServerError, ServerAsleep, ServerUnavailable, TooManyRequests
 from reward_loop.limits.current import under
-from reward_loop.scoring.chat import MAX_BODY_BYTES, ChatReply, ChatUsage, chat_complete
+from reward_loop.scoring.chat import chat_complete
+from reward_loop.scoring.chat_reply import ChatReply, ChatUsage
+from reward_loop.scoring.transport import MAX_BODY_BYTES
 from tests.limits.booked import Booked
-from tests.scoring.service import HANG, HANG_UP, HANG_UP_MIDWAY, Answer, completion, service
+from tests.scoring.service import HANG, HANG_UP, HANG_UP_MIDWAY, Answer, completion, completions, service
 
 QUESTION = [{"role": "user", "content": "Is 6 * 7 = 42?"}]
 KEY = "sk-very-secret-0123456789"
@@ -43,7 +47,32 @@ async def ask(*answers: Answer, **options: Any) -> ChatReply:
 async def test_a_reply_holds_what_the_model_wrote() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12, "details": {"cached": 0}}
     reply = await ask(completion("yes", usage))
-    assert reply == ChatReply("yes", ChatUsage(prompt_tokens=9, completion_tokens=3, total_tokens=12), "stop", "judge-1")
+    assert (reply.text, reply.finish_reason, reply.model, reply.tokens) == ("yes", "stop", "judge-1", 12)
+    assert reply.usage == ChatUsage(prompt_tokens=9, completion_tokens=3, total_tokens=12)
+
+
+async def test_a_reply_has_the_structure_of_the_openai_client() -> None:
+    content = [{"token": "yes", "logprob": -0.5, "bytes": [1], "top_logprobs": [{"token": "no", "logprob": -1.5}]}]
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": "yes",
+        "refusal": None,
+        "reasoning": "6 * 7 is 42",
+        "tool_calls": [],
+    }
+    choices = [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": {"content": content}}]
+    result = await ask((200, {}, json.dumps({"id": "chat-1", "object": "chat.completion", "created": 1, "choices": choices})))
+    first = result.choices[0]
+    assert (result.id, first.message.content, first.message.reasoning) == ("chat-1", "yes", "6 * 7 is 42")
+    assert first.logprobs is not None
+    assert first.logprobs.content is not None
+    assert [(token.token, token.logprob) for token in first.logprobs.content[0].top_logprobs] == [("no", -1.5)]
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+async def test_all_choices_are_there() -> None:
+    reply = await ask(completions(["yes", "no", None]), n=3)
+    assert [choice.message.content for choice in reply.choices] == ["yes", "no", None]
 
 
 async def test_sampling_parameters_go_to_the_service_as_they_are() -> None:
@@ -67,6 +96,23 @@ async def test_behind_the_router_it_is_found_by_its_address_and_gets_no_key(monk
         assert "Authorization" not in judge.headers[0]
 
 
+async def test_a_request_may_be_passed_as_a_whole() -> None:
+    async with service(completion(" 1 ")) as judge:
+        request = {"messages": QUESTION, "temperature": 0.7, "max_tokens": 4096}
+        result = await chat_complete(router_address=judge.address, chat_complete_request=request)
+        assert (result.choices[0].message.content or "").strip() == "1"
+        await chat_complete(router_address=judge.address, chat_complete_request=request, model="b", temperature=0.0)
+        assert judge.asked == [request, {**request, "model": "b", "temperature": 0.0}]
+        assert "Authorization" not in judge.headers[0]
+
+
+async def test_the_router_gets_the_key_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROUTER_TOKEN", "token-of-the-router")
+    async with service(completion()) as judge:
+        await chat_complete(QUESTION, router_address=judge.address, api_key_env="ROUTER_TOKEN")
+        assert judge.headers[0]["Authorization"] == "Bearer token-of-the-router"
+
+
 async def test_an_empty_text_that_the_model_wrote_is_its_text() -> None:
     assert (await ask(completion(""))).text == ""
 
@@ -74,7 +120,6 @@ async def test_an_empty_text_that_the_model_wrote_is_its_text() -> None:
 # -- what is no reply ------------------------------------------------------------------------------------------------
 
 NO_REPLIES = [
-    completion(None),
     (200, {}, '{"choices": []}'),
     (200, {}, '{"choices": [{"message": {}}]}'),
     (200, {}, '{"choices": [{"text": "yes"}]}'),
@@ -95,10 +140,38 @@ async def test_a_body_without_a_text_is_an_error_and_never_an_empty_text(answer:
     assert answer[2][:50] in str(raised.value)
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 529])
+async def test_a_message_without_a_text_keeps_its_structure_and_has_no_text() -> None:
+    reply = await ask(completion(None))
+    assert reply.choices[0].message.content is None
+    with pytest.raises(RewardServerError, match="wrote no text"):
+        _ = reply.text
+
+
+@pytest.mark.parametrize("status", [500, 504, 529])
 async def test_a_service_that_fails_is_unavailable(status: int) -> None:
     with pytest.raises(ServerUnavailable, match=f"answered {status}: out of memory"):
         await ask((status, {}, "out of memory"))
+
+
+@pytest.mark.parametrize("failure", [HANG_UP, HANG_UP_MIDWAY, (502, {}, ""), (503, {}, ""), (429, {"Retry-After": "0"}, "")])
+async def test_what_may_pass_is_tried_again(failure: Answer) -> None:
+    assert (await ask(failure, failure, completion())).text == "yes"
+    with pytest.raises(RewardServerError, match="3 attempts"):
+        await ask(failure, failure, failure, completion())
+
+
+async def test_behind_the_router_it_is_tried_again_until_the_deadline() -> None:
+    async with service((503, {}, "no server yet")) as router:
+        with pytest.raises(ServerUnavailable, match="no server yet"):
+            await chat_complete(QUESTION, router_address=router.address, timeout_s=1.5)
+        assert len(router.asked) > 3
+
+
+async def test_a_judge_that_sleeps_is_not_asked_again() -> None:
+    async with service((503, {"X-Reward-Router": "asleep"}, "")) as router:
+        with pytest.raises(ServerAsleep, match="hold a lease"):
+            await chat_complete(QUESTION, router_address=router.address)
+        assert len(router.asked) == 1
 
 
 @pytest.mark.parametrize("answer", [HANG_UP, HANG_UP_MIDWAY])
@@ -110,7 +183,9 @@ async def test_a_service_that_hangs_up_is_unavailable(answer: Answer) -> None:
 async def test_a_service_that_is_not_there_is_unavailable() -> None:
     async with service(completion()) as judge:
         gone = judge.base_url
-    with pytest.raises(ServerUnavailable, match=f"{gone}/v1/chat/completions can't be reached: ClientConnectorError"):
+    with pytest.raises(
+        ServerUnavailable, match=f"{gone}/v1/chat/completions can't be reached in 3 attempts: ClientConnectorError"
+    ):
         await chat_complete(QUESTION, model="judge", base_url=gone, api_key_env=None)
 
 
@@ -143,6 +218,26 @@ async def test_arguments_that_can_not_work_are_refused(options: dict[str, Any]) 
         await ask(completion(), **options)
 
 
+async def test_a_service_elsewhere_must_be_told_the_model() -> None:
+    with pytest.raises(ConfigError, match=r"must be told which model to ask: pass model="):
+        await chat_complete(QUESTION, base_url="http://127.0.0.1:1", api_key_env=None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"messages": QUESTION, "chat_complete_request": {"messages": QUESTION}},
+        {"chat_complete_request": {"temperature": 0.0}},
+        {"messages": QUESTION, "reward_router_address": "127.0.0.1:2"},
+        {"messages": QUESTION, "base_url": "http://127.0.0.1:2"},
+    ],
+)
+async def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        await chat_complete(router_address="127.0.0.1:1", **arguments)
+
+
 # -- 429 -------------------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +252,13 @@ async def test_a_429_says_when_to_come_back_to_the_caller_and_to_the_limit(heade
     assert raised.value.retry_after_s >= 20.0
     assert booked.waits == [raised.value.retry_after_s]
     assert booked.tokens == []
+
+
+async def test_a_429_under_a_limit_is_not_asked_again_here() -> None:
+    async with service((429, {"Retry-After": "0"}, ""), completion()) as judge:
+        with under(Booked()), pytest.raises(TooManyRequests):
+            await chat_complete(QUESTION, router_address=judge.address)
+        assert len(judge.asked) == 1
 
 
 async def test_a_429_may_say_nothing_more() -> None:
