@@ -73,7 +73,8 @@ class Settings:
         for key in reader.resets:
             self._drop(key)
         for setting in reader.found.values():
-            self._drop(setting.key)
+            if setting.key not in self.chosen:  # else it takes the old one's place, so that named models keep their order
+                self._drop(setting.key)
             self.chosen[setting.key] = setting
 
     def get(self, key: str) -> Setting | None:

