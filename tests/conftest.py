@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 from tests.fakes import tiny_tokenizer
 from tests.pipe import Pipe
+
+pytest_plugins = ["tests.vllm_servers"]
+
+# How long an example takes is the machine's affair: it may have servers to run beside the tests.
+hypothesis.settings.register_profile("without deadline", deadline=None)
+hypothesis.settings.load_profile("without deadline")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

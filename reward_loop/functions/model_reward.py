@@ -6,12 +6,11 @@ Invariant: what is wrong with the models, their templates or what is asked of th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from reward_loop.config import RewardLoopConfig, RewardModelConfig
-from reward_loop.config_rollout import RolloutConfig
-from reward_loop.config_serving import ModelKind, ScoringConfig
+from reward_loop.config_models import ServedModel, served_models
 from reward_loop.errors import ConfigError
 from reward_loop.functions.chat_template import ChatTemplate
 from reward_loop.functions.discriminative import DiscriminativeReward
@@ -19,7 +18,7 @@ from reward_loop.functions.ensemble import EnsembleReward, Reduction
 from reward_loop.functions.process_reward import ProcessReward
 from reward_loop.functions.scored_conversation import ScoredModel
 from reward_loop.functions.truncation import Fit
-from reward_loop.scoring.model_kind import DEFAULT_STEP_TAG, ResolvedKind, context_length, read_model_config, resolve_kind
+from reward_loop.scoring.model_kind import DEFAULT_STEP_TAG, context_length, read_model_config, resolve_kind
 from reward_loop.scoring.vllm_client import VLLMRewardClient
 
 LoadTokenizer: TypeAlias = Callable[[str, bool], Any]
@@ -29,19 +28,6 @@ ModelReward: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 """A reward function that asks models."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """One model with the settings that hold for it."""
-
-    name: str
-    path: str
-    tokenizer_path: str
-    trust_remote_code: bool
-    kind: ResolvedKind
-    rollout: RolloutConfig
-    scoring: ScoringConfig
-
-
 def model_reward(config: RewardLoopConfig, router_address: str, load_tokenizer: LoadTokenizer) -> ModelReward:
     """Return the reward function of the served models behind `router_address` ("host:port"), async, of keyword arguments.
 
@@ -49,7 +35,7 @@ def model_reward(config: RewardLoopConfig, router_address: str, load_tokenizer: 
     ensemble of other than discriminative models, and for a tokenizer without what is needed.
     """
     settings = config.reward_model
-    models = _scoring(_models(settings))
+    models = _scoring(_resolved(settings))
     if len(models) == 1:
         return _single(models[0], config, router_address, load_tokenizer)
     members = [_discriminative(model, settings, router_address, load_tokenizer) for model in models]
@@ -59,10 +45,10 @@ def model_reward(config: RewardLoopConfig, router_address: str, load_tokenizer: 
 
 def check_model_reward(config: RewardLoopConfig) -> None:
     """Raise ConfigError where `model_reward` would for the kinds of the models, before any of them is served."""
-    _scoring(_models(config.reward_model))
+    _scoring(_resolved(config.reward_model))
 
 
-def _scoring(models: list[_Model]) -> list[_Model]:
+def _scoring(models: list[ServedModel]) -> list[ServedModel]:
     """Return the models; ConfigError unless they give one reward together."""
     for model in models:
         if model.kind == "generative":
@@ -79,36 +65,12 @@ def _scoring(models: list[_Model]) -> list[_Model]:
     return models
 
 
-def _models(settings: RewardModelConfig) -> list[_Model]:
-    single = settings.model
-    if single.path is not None:
-        entry = (single.name or single.path, single.path, single.tokenizer_path, single.trust_remote_code, single.kind)
-        return [_model(*entry, settings.rollout, settings.scoring)]
-    if not settings.models:
-        raise ConfigError("there is no reward model to ask; set reward_model.model.path or reward_model.models")
-    return [
-        _model(
-            *(name, named.path, named.tokenizer_path, named.trust_remote_code, named.kind),
-            RolloutConfig.model_validate({**settings.rollout.model_dump(), **named.rollout}),
-            ScoringConfig.model_validate({**settings.scoring.model_dump(), **named.scoring}),
-        )
-        for name, named in settings.models.items()
-    ]
+def _resolved(settings: RewardModelConfig) -> list[ServedModel]:
+    """Return the models with their kinds."""
+    return [replace(model, kind=resolve_kind(model.kind, model.path)) for model in served_models(settings)]
 
 
-def _model(
-    name: str,
-    path: str,
-    tokenizer_path: str | None,
-    trust_remote_code: bool,
-    kind: ModelKind,
-    rollout: RolloutConfig,
-    scoring: ScoringConfig,
-) -> _Model:
-    return _Model(name, path, tokenizer_path or path, trust_remote_code, resolve_kind(kind, path), rollout, scoring)
-
-
-def _single(model: _Model, config: RewardLoopConfig, router_address: str, load_tokenizer: LoadTokenizer) -> ModelReward:
+def _single(model: ServedModel, config: RewardLoopConfig, router_address: str, load_tokenizer: LoadTokenizer) -> ModelReward:
     settings = config.reward_model
     if model.kind == "discriminative":
         return _discriminative(model, settings, router_address, load_tokenizer)
@@ -125,13 +87,13 @@ def _single(model: _Model, config: RewardLoopConfig, router_address: str, load_t
 
 
 def _discriminative(
-    model: _Model, settings: RewardModelConfig, router_address: str, load_tokenizer: LoadTokenizer
+    model: ServedModel, settings: RewardModelConfig, router_address: str, load_tokenizer: LoadTokenizer
 ) -> DiscriminativeReward:
     return DiscriminativeReward(_scored(model, settings, router_address, load_tokenizer), model.scoring.label)
 
 
 def _scored(
-    model: _Model, settings: RewardModelConfig, router_address: str, load_tokenizer: LoadTokenizer, tag: str | None = None
+    model: ServedModel, settings: RewardModelConfig, router_address: str, load_tokenizer: LoadTokenizer, tag: str | None = None
 ) -> ScoredModel:
     scoring = model.scoring
     tokenizer = load_tokenizer(model.tokenizer_path, model.trust_remote_code)

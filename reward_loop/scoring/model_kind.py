@@ -48,11 +48,11 @@ def resolve_kind(kind: ModelKind, path: str) -> ResolvedKind:
     return kind_of(read_model_config(path).get("architectures") or ()) if kind == "auto" else kind
 
 
-def read_model_config(path: str) -> Mapping[str, Any]:
+def read_model_config(path: str, *, trust_remote_code: bool = False) -> Mapping[str, Any]:
     """Return the `config.json` of a directory or of a Hugging Face model; ConfigError where there is none to be read."""
     directory = Path(path).expanduser()
     if not directory.is_dir():
-        return _of_the_hub(path)
+        return _of_the_hub(path, trust_remote_code)
     try:
         found: Any = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -69,11 +69,11 @@ def context_length(config: Mapping[str, Any]) -> int | None:
     return min(given, default=None)
 
 
-def _of_the_hub(path: str) -> Mapping[str, Any]:
+def _of_the_hub(path: str, trust_remote_code: bool) -> Mapping[str, Any]:
     from transformers import PretrainedConfig
 
     try:
-        config, _ = PretrainedConfig.get_config_dict(path)
+        config, _ = PretrainedConfig.get_config_dict(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ConfigError(f"no model configuration could be read from {path!r}: {error}") from error
     if not config:

@@ -1,0 +1,107 @@
+"""Real vLLM servers that tests share: started when first asked for, at most three at a time, ended with the test process.
+
+`vllm_servers` gives any server; `reward_server`, `process_server` and `judge_server` give the ones that most tests want. A test
+may put one to sleep or kill it: who asks next gets one that is awake. Such tests are marked `vllm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from recipes import tiny_models
+from reward_loop.loop_thread import LoopThread
+from reward_loop.serving.inside.versions import installed_vllm
+from reward_loop.serving.server import VLLMServer
+from reward_loop.serving.spec import ServerSpec
+
+MAX_TOKENS = 512
+_AT_ONCE = 3
+
+
+class VLLMServers:
+    """The servers of one test session, by the names of their specs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loop = LoopThread("vllm servers of the tests")
+        self._alive: dict[str, VLLMServer] = {}
+
+    def model(self, name: str, write: Callable[[Path], Path]) -> str:
+        """Return the directory of the model of this name, written on first use."""
+        path = self._directory / name
+        return str(path if path.exists() else write(path))
+
+    def running(self, spec: ServerSpec) -> VLLMServer:
+        """Return a server of this spec that is awake; the one asked for longest ago ends if there would be too many."""
+        server = self._alive.pop(spec.name, None)
+        if server is not None:
+            self._loop.run(server.wake_up())
+        else:
+            for oldest in list(self._alive.values())[: len(self._alive) + 1 - _AT_ONCE]:
+                self.stop(oldest)
+            server = VLLMServer(spec)
+            self._loop.run(server.start())
+        self._alive[spec.name] = server
+        return server
+
+    def stop(self, server: VLLMServer) -> None:
+        """End a server."""
+        del self._alive[server.spec.name]
+        self._loop.run(server.stop())
+
+    def close(self) -> None:
+        """End every server."""
+        self._loop.close(self._end)
+
+    async def _end(self) -> None:
+        for server in self._alive.values():
+            await server.stop()
+
+
+async def ask(url: str, path: str, body: object = None, *, method: str | None = None) -> tuple[int, dict[str, Any]]:
+    """Send a request, POST where it has a body, and return the status and the JSON of its reply."""
+    deadline = aiohttp.ClientTimeout(total=120)
+    async with aiohttp.ClientSession(timeout=deadline) as session:
+        verb = method or ("GET" if body is None else "POST")
+        async with session.request(verb, url + path, json=body) as reply:
+            return reply.status, await reply.json(content_type=None)
+
+
+@pytest.fixture(scope="session")
+def vllm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServers]:
+    """The servers of this session."""
+    if installed_vllm() is None:
+        pytest.skip("vLLM is not installed: make setup")
+    servers = VLLMServers(tmp_path_factory.mktemp("models"))
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def reward_server(vllm_servers: VLLMServers) -> VLLMServer:
+    """A discriminative reward model with one label, pooled at the last token."""
+    model = vllm_servers.model("reward", tiny_models.reward_model)
+    return vllm_servers.running(ServerSpec(model, "reward", "discriminative", max_model_len=MAX_TOKENS))
+
+
+@pytest.fixture
+def process_server(vllm_servers: VLLMServers) -> VLLMServer:
+    """A process reward model with two labels, pooled at each step tag."""
+    model = vllm_servers.model("process", tiny_models.process_model)
+    tag = tiny_models.tokenizer().convert_tokens_to_ids(tiny_models.STEP_TAG)
+    return vllm_servers.running(
+        ServerSpec(model, "process", "process", max_model_len=MAX_TOKENS, pooling="STEP", step_tag_id=tag)
+    )
+
+
+@pytest.fixture
+def judge_server(vllm_servers: VLLMServers) -> VLLMServer:
+    """A generative reward model; a prompt of more than 128 tokens is computed in several steps."""
+    model = vllm_servers.model("judge", tiny_models.judge)
+    steps = {"max_num_batched_tokens": 128}
+    return vllm_servers.running(ServerSpec(model, "judge", "generative", max_model_len=MAX_TOKENS, engine_kwargs=steps))
