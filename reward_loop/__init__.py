@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from reward_loop.managers import get_reward_manager_cls as get_reward_manager_cls
     from reward_loop.managers import register as register
     from reward_loop.scoring.chat import chat_complete as chat_complete
+    from reward_loop.scoring.vllm_client import VLLMRewardClient as VLLMRewardClient
+    from reward_loop.serving.manager import RewardModelManager as RewardModelManager
 
 __version__ = "0.1.0"
 
@@ -30,6 +32,8 @@ _MODULES = {
     "RewardLoopManager": "reward_loop.loop",
     "RewardLoopWorker": "reward_loop.loop",
     "RewardManagerBase": "reward_loop.managers",
+    "RewardModelManager": "reward_loop.serving.manager",
+    "VLLMRewardClient": "reward_loop.scoring.vllm_client",
     "chat_complete": "reward_loop.scoring.chat",
     "default_compute_score": "reward_loop.functions.rules",
     "get_reward_manager_cls": "reward_loop.managers",

@@ -8,6 +8,7 @@ from typing import Any
 from reward_loop.config import RewardLoopConfig
 from reward_loop.errors import ConfigError, RewardLoopError
 from reward_loop.functions.custom import OFFERED_WITH_MODEL, adapt, load_function
+from reward_loop.functions.model_reward import model_reward
 from reward_loop.functions.rules import default_compute_score
 from reward_loop.managers.base import RewardManagerBase
 from reward_loop.managers.cache import judge_key, open_store, with_cache
@@ -20,11 +21,16 @@ from reward_loop.outcome import describe
 
 
 def reward_function(config: RewardLoopConfig, compute_score: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return the reward function: the object that was passed, the user's by path, or the default rules."""
+    """Return the reward function: the object that was passed, the user's by path, the served model's, or the default rules.
+
+    That of the served model is `model_reward` itself, which makes it once the router has an address.
+    """
     if compute_score is not None:
         return compute_score
     custom = config.custom_reward_function
-    return load_function(custom.path, custom.name) if custom.path else default_compute_score
+    if custom.path:
+        return load_function(custom.path, custom.name)
+    return model_reward if config.reward_model.enable else default_compute_score
 
 
 def build_manager(
@@ -41,19 +47,32 @@ def build_manager(
     offered = getattr(manager_class, "offered", RewardManagerBase.offered)
     if reward_router_address:
         offered |= OFFERED_WITH_MODEL
-    policy_model, reward_model = config.actor_rollout_ref.model, config.reward_model.model
+    function = reward_function(config, compute_score)
+    if function is model_reward:
+        function = model_reward(config, _given(reward_router_address), load_tokenizer)
+    policy_model = config.actor_rollout_ref.model
     manager = _built(
         manager_class,
         config,
         load_tokenizer(policy_model.tokenizer_path or policy_model.path, policy_model.trust_remote_code),
-        adapt(reward_function(config, compute_score), config.custom_reward_function.reward_kwargs, offered),
+        adapt(function, config.custom_reward_function.reward_kwargs, offered),
         reward_router_address=reward_router_address,
-        reward_model_tokenizer=load_tokenizer(reward_model.tokenizer_path or reward_model.path, reward_model.trust_remote_code)
-        if reward_router_address
-        else None,
+        reward_model_tokenizer=_reward_model_tokenizer(config) if reward_router_address else None,
     )
     manager.check()
     return manager
+
+
+def _given(reward_router_address: str | None) -> str:
+    if reward_router_address is None:
+        raise ConfigError("a reward model is enabled, but this worker got no reward_router_address: build a RewardLoopManager")
+    return reward_router_address
+
+
+def _reward_model_tokenizer(config: RewardLoopConfig) -> Any:
+    """Return the tokenizer of the reward model, of several the first."""
+    model = next(iter(config.reward_model.models.values()), config.reward_model.model)
+    return load_tokenizer(model.tokenizer_path or model.path, model.trust_remote_code)
 
 
 def _built(manager_class: type, *args: Any, **kwargs: Any) -> RewardManagerBase:

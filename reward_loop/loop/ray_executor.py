@@ -35,7 +35,7 @@ from reward_loop.loop.worker import RewardLoopWorker
 from reward_loop.managers.job import Job
 from reward_loop.managers.scorer import Unit
 from reward_loop.outcome import Outcome
-from reward_loop.router.policies import LeastLoad
+from reward_loop.router.booking import LeastBooked
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,13 @@ class RayRewardLoopWorker(RewardLoopWorker):
 class RayExecutor:
     """`num_workers` actors, spread over the alive nodes."""
 
-    def __init__(self, config: RewardLoopConfig, compute_score: Callable[..., Any] | None, manager_class: type) -> None:
+    def __init__(
+        self,
+        config: RewardLoopConfig,
+        compute_score: Callable[..., Any] | None,
+        manager_class: type,
+        reward_router_address: str | None = None,
+    ) -> None:
         if not ray.is_initialized():
             ray.init(include_dashboard=False, log_to_driver=True)
         self._config = config
@@ -75,10 +81,14 @@ class RayExecutor:
         if not nodes:
             raise ConfigError("executor=ray: no alive node of the Ray cluster has a CPU; add one or set executor=local")
         self._nodes = nodes
-        self._arguments = {"compute_score": compute_score, "manager_class": manager_class}
+        self._arguments = {
+            "reward_router_address": reward_router_address,
+            "compute_score": compute_score,
+            "manager_class": manager_class,
+        }
         self._workers: list[Any] = []
         self._limits: LimitServer | None = None
-        self._load = LeastLoad(range(config.reward_model.num_workers))
+        self._load = LeastBooked(range(config.reward_model.num_workers))
         self._max_load = config.reward_model.max_concurrency
         self._turn = asyncio.Lock()
         self._released = asyncio.Condition()

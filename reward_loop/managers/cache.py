@@ -97,7 +97,7 @@ def with_cache(scorer: Scorer, store: Store, judge: str) -> Scorer:
 
 def judge_key(config: RewardLoopConfig, *code: Callable[..., Any]) -> str:
     """Return what identifies the judge: settings, and the source of the modules of its `code`, so that an edit empties it."""
-    judged_by = {"reward_manager", "reward_kwargs", "model"}
+    judged_by = {"reward_manager", "reward_kwargs", "enable", "model", "models", "rollout", "scoring", "ensemble"}
     settings = config.model_dump(include={"reward_model": judged_by, "custom_reward_function": True, "algorithm": True})
     return _digest([settings, *map(_source, code)])
 

@@ -31,6 +31,12 @@ _WITHOUT_EFFECT: dict[str, Any] = {
         "timeout_s",
         "retry",
         "cache",
+        "enable_resource_pool",
+        "n_gpus_per_node",
+        "nnodes",
+        "replicas",
+        "server",
+        "router",
     }
 }
 """Settings that say how fast or how patiently samples are scored: they may change within a run."""

@@ -212,7 +212,12 @@ MISTAKES: dict[str, dict[str, Any]] = {
     "no reward manager 'M'": {
         "reward_model.reward_manager": "{source: importlib, name: M, module: {path: FILES/needy.py}}",
     },
-    "no reward-model servers yet": {"reward_model.enable": True, "reward_model.model.path": "m"},
+    r"has no config\.json": {"reward_model.enable": True, "reward_model.model.path": "FILES"},
+    r"set custom_reward_function\.path": {
+        "reward_model.enable": True,
+        "reward_model.model.path": "FILES",
+        "reward_model.model.kind": "generative",
+    },
 }
 
 
@@ -286,7 +291,7 @@ def test_closing_twice_is_fine_and_calls_afterwards_say_that_it_is_closed() -> N
     manager = manager_for(length)
     manager.close()
     manager.close()
-    with pytest.raises(RewardLoopError, match="this RewardLoopManager was closed"):
+    with pytest.raises(RewardLoopError, match="this manager was closed"):
         manager.compute_rm_score(text_batch(["a"]))
 
 
@@ -302,7 +307,7 @@ async def test_closing_ends_what_is_under_way_with_an_error_that_says_so() -> No
     batch = asyncio.create_task(manager.compute_rm_score_async(text_batch(["a"])))
     await asyncio.to_thread(began.wait, WAIT_S)
     await asyncio.to_thread(manager.close)
-    with pytest.raises(RewardLoopError, match="this RewardLoopManager was closed"):
+    with pytest.raises(RewardLoopError, match="this manager was closed"):
         await batch
 
 
