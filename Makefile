@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo test test-gpu lint check bench clean
+.PHONY: help setup demo demo-rm test test-gpu lint check bench clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets.
@@ -16,6 +16,9 @@ setup: $(VENV)/.test  ## Create .venv with everything.
 
 demo: $(VENV)/.scoring  ## Score rollouts that the repository makes itself, and show the report.
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo/run.sh demo
+
+demo-rm: $(VENV)/.serving  ## Score rollouts with a reward model on two vLLM servers behind the router, and show the report.
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/disrm/demo.sh demo-rm
 
 test: $(VENV)/.test  ## Run all tests.
 	$(BIN)/python -m pytest -q
@@ -35,9 +38,11 @@ bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the 
 	$(BIN)/python benchmarks/rule_loop.py
 	$(BIN)/python benchmarks/file_scoring.py
 	$(BIN)/python benchmarks/isolation.py
+	$(BIN)/python benchmarks/router.py
+	$(BIN)/python benchmarks/rm_loop.py
 
 clean:  ## Remove .venv and what tests and the demo leave.
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) demo demo-rm .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reward_loop needs Python 3.11 or newer: make PYTHON=python3.11 …")'
@@ -51,7 +56,12 @@ $(VENV)/.scoring: $(VENV)/bin/python requirements/scoring.txt setup.cfg pyprojec
 	$(PIP) --no-deps --editable .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.scoring requirements/test.txt
+$(VENV)/.serving: $(VENV)/.scoring requirements/serving.txt
+	@echo "Installing vLLM into $(VENV) (some minutes) …"
+	if command -v nvidia-smi > /dev/null; then $(PIP) 'vllm>=0.32,<0.33'; else $(PIP) --no-deps -r requirements/serving.txt; fi
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.serving requirements/test.txt
 	@echo "Installing what tests need into $(VENV) …"
 	$(PIP) -r requirements/test.txt
 	@touch $@
