@@ -20,7 +20,9 @@ PREFIX = "reward_router_"
 FAILURES = ("failed", "timeout", "cut")
 REFUSALS = ("rejected", "busy")
 Key = TypeVar("Key")
-_STYLES = {"active": "green", "starting": "yellow", "draining": "yellow", "asleep": "blue", "ejected": "bold red"}
+_STYLES = {"active": "green", "asleep": "blue", "ejected": "bold red"} | dict.fromkeys(
+    ("starting", "draining", "waking"), "yellow"
+)
 
 
 @dataclass(slots=True)

@@ -167,7 +167,7 @@ class RewardLoopManager:
 
     def _awake(self) -> AbstractAsyncContextManager[object]:
         """Keep the reward model awake; its requests wait at the router until it is, so what comes before them need not."""
-        return nullcontext() if self._models is None else self._models.lease()
+        return nullcontext() if self._models is None else self._models.lease(ahead=True)
 
     @property
     def _router_address(self) -> str | None:
@@ -195,7 +195,7 @@ def _open_models(config: RewardLoopConfig, pool: Any) -> RewardModelManager | No
 
 
 async def _while_awake(models: RewardModelManager, results: AsyncGenerator[Scored, None]) -> AsyncGenerator[Scored, None]:
-    async with models.lease(), aclosing(results):
+    async with models.lease(ahead=True), aclosing(results):
         async for scored in results:
             yield scored
 

@@ -17,9 +17,7 @@ def architecture_of(path: str, *, trust_remote_code: bool = False) -> str:
     """Return the first architecture that the model's config.json names; ConfigError if there is none."""
     architectures = read_model_config(path, trust_remote_code=trust_remote_code).get("architectures") or []
     if not architectures:
-        raise ConfigError(
-            f"the config.json of the reward model {path} names no architecture; add it there"
-        )
+        raise ConfigError(f"the config.json of the reward model {path} names no architecture; add it there")
     return str(architectures[0])
 
 

@@ -98,16 +98,19 @@ class RewardModelManager:
         await self._loop.run_async(self._let_go())
 
     @asynccontextmanager
-    async def lease(self) -> AsyncGenerator[None]:
-        """Keep the servers awake; those who come first wait until they are, the last to leave until they sleep."""
+    async def lease(self, *, ahead: bool = False) -> AsyncGenerator[None]:
+        """Keep the servers awake; those who come first wait until they are, the last to leave until they sleep.
+
+        `ahead`: don't wait. Requests may be sent at once and wait at the router; a wake that failed is raised at the end.
+        """
         if not self._sleeps:
             yield
             return
-        await self._loop.run_async(self._leases.acquire())
+        taking = await self._loop.run_async(self._begin(ahead))
         try:
             yield
         finally:
-            await self._loop.run_async(self._leases.release())
+            await self._loop.run_async(self._end(taking))
 
     async def snapshot(self) -> dict[str, Any]:
         """Return what the router knows of each replica."""
@@ -126,6 +129,7 @@ class RewardModelManager:
 
     async def _start(self) -> None:
         self._held = False
+        self._announced = asyncio.Event()
         self._leases = Leases(self._wake, self._put_to_sleep, awake=not self._sleeps)
         self._router = RouterProcess(router_settings(self.config.reward_model.router))
         await self._placement.open()
@@ -152,8 +156,29 @@ class RewardModelManager:
                 tasks.create_task(placed.replica.stop())
         await self._placement.close()
 
+    async def _begin(self, ahead: bool) -> asyncio.Task[None]:
+        """Return the taking of a lease: done, or with `ahead` when requests may wait for it."""
+        taking = asyncio.create_task(self._leases.acquire(), name="take a lease")
+        announced = asyncio.create_task(self._announced.wait(), name="announced")
+        try:
+            await asyncio.wait([taking, announced] if ahead else [taking], return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                taking.result()
+        except BaseException:
+            taking.cancel()
+            raise
+        finally:
+            announced.cancel()
+        return taking
+
+    async def _end(self, taking: asyncio.Task[None]) -> None:
+        await taking
+        await self._leases.release()
+
     async def _wake(self) -> None:
         """Wake every replica; one that restarts, or can't be woken, is done without while another one serves its model."""
+        await _tried({placed: placed.announce() for placed in self._placed})
+        self._announced.set()
         late = [placed for placed in self._placed if placed.replica.state == "restarting"]
         failures = await _tried({placed: placed.wake() for placed in self._placed if placed not in late})
         served = {placed.replica.spec.name for placed in self._placed if placed not in late and placed not in failures}
@@ -167,6 +192,7 @@ class RewardModelManager:
             logger.error("servers are done without until the next wake: %s", said)
 
     async def _put_to_sleep(self) -> None:
+        self._announced.clear()
         failures = await _tried({placed: placed.sleep() for placed in self._placed if placed.replica.state != "failed"})
         if failures:
             raise next(iter(failures.values()))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from reward_loop.errors import RouterError
+from reward_loop.errors import RewardLoopError, RouterError
 from reward_loop.router.process import RouterProcess
 from reward_loop.serving.replica import OnChange, Replica
 
@@ -32,11 +32,22 @@ class PlacedReplica:
         """Start it and tell the router; it sleeps afterwards, if it is to start asleep."""
         await self._move(await self.replica.start())
 
+    async def announce(self) -> None:
+        """Let requests wait at the router until it is awake."""
+        async with self._turn:
+            if self._url is not None:
+                await self._router.waking(self._url)
+
     async def wake(self, *, wait: bool = True) -> None:
         """Wake it, then let the router send to it; without `wait`, one that restarts gets there when it is back."""
         async with self._turn:
             self._asleep = False
-            await self.replica.wake_up(wait=wait)
+            try:
+                await self.replica.wake_up(wait=wait)
+            except RewardLoopError:
+                if self._url is not None:
+                    await self._router.sleep(self._url)
+                raise
             if self.replica.state == "awake":
                 await self._router.wake(await self._move(self.replica.url))
 

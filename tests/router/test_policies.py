@@ -1,79 +1,98 @@
-"""Which replica takes the next piece of work."""
+"""Who of several replicas gets a request."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reward_loop.router.policies import LeastLoad
+from reward_loop.errors import RouterError
+from reward_loop.router.policies import ConsistentHash, LeastLoad, PowerOfTwo, RoundRobin, policy_named
 
 
-def test_the_least_loaded_replica_is_next() -> None:
-    policy = LeastLoad(["a", "b"])
-    assert policy.acquire(3, 10) == "a"
-    assert policy.acquire(1, 10) == "b"
-    assert policy.acquire(1, 10) == "b"
-    assert policy.acquire(1, 10) == "b"
-    assert policy.in_flight == {"a": 3, "b": 3}
+@dataclass(slots=True)
+class Server:
+    url: str
+    in_flight: int = 0
+    latency_s: float = 0.0
+
+
+def servers(*loads: tuple[int, float]) -> list[Server]:
+    return [Server(f"http://127.0.0.1:{8000 + number}", *load) for number, load in enumerate(loads)]
+
+
+def test_the_one_that_would_be_done_first_is_next() -> None:
+    fast, slow = servers((3, 0.1), (0, 0.5))
+    policy = LeastLoad()
+    assert policy.choose([fast, slow], 0.2, b"") is fast
+    fast.in_flight = 5
+    assert policy.choose([fast, slow], 0.2, b"") is slow
+
+
+def test_an_unknown_latency_counts_as_the_typical_one() -> None:
+    known, unknown = servers((0, 0.1), (0, 0.0))
+    policy = LeastLoad()
+    assert policy.choose([known, unknown], 0.3, b"") is known
+    assert policy.choose([known, unknown], 0.05, b"") is unknown
 
 
 def test_equals_take_turns() -> None:
-    policy = LeastLoad(["a", "b", "c"])
-    assert [policy.acquire(1, 10) for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
+    three = servers((0, 0.0), (0, 0.0), (0, 0.0))
+    policy = LeastLoad()
+    assert Counter(policy.choose(three, 0.0, b"").url for _ in range(30)) == {one.url: 10 for one in three}
 
 
-def test_one_that_was_used_and_released_comes_after_its_equals() -> None:
-    policy = LeastLoad(["a", "b", "c"])
-    taken = []
-    for _ in range(4):
-        replica = policy.acquire(1, 10)
-        assert replica is not None
-        policy.release(replica, 1)
-        taken.append(replica)
-    assert taken == ["a", "b", "c", "a"]
+@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0.001, 10.0)), min_size=1, max_size=6), st.integers(0, 7))
+def test_nobody_else_would_be_done_before_the_one_that_is_chosen(loads: list[tuple[int, float]], calls: int) -> None:
+    candidates = servers(*loads)
+    policy = LeastLoad()
+    for _ in range(calls):
+        policy.choose(candidates, 1.0, b"")
+    chosen = policy.choose(candidates, 1.0, b"")
+    assert (chosen.in_flight + 1) * chosen.latency_s == min((one.in_flight + 1) * one.latency_s for one in candidates)
 
 
-def test_nobody_takes_what_would_be_too_much_everywhere() -> None:
-    policy = LeastLoad(["a", "b"])
-    assert [policy.acquire(2, 3) for _ in range(3)] == ["a", "b", None]
-    assert policy.in_flight == {"a": 2, "b": 2}
-    assert policy.acquire(1, 3) == "a"
+def test_round_robin_takes_each_in_turn_whatever_its_load() -> None:
+    three = servers((9, 9.0), (0, 0.1), (0, 0.1))
+    policy = RoundRobin()
+    assert [policy.choose(three, 0.0, b"") for _ in range(6)] == three * 2
 
 
-def test_an_idle_replica_takes_any_load() -> None:
-    policy = LeastLoad(["a"])
-    assert policy.acquire(100, 3) == "a"
-    assert policy.acquire(1, 3) is None
-    policy.release("a", 100)
-    assert policy.acquire(100, 3) == "a"
+def test_power_of_two_never_takes_the_worst_of_three_and_is_the_same_for_the_same_seed() -> None:
+    three = servers((9, 0.1), (1, 0.1), (2, 0.1))
+    choices = [[policy.choose(three, 0.0, b"").url for _ in range(50)] for policy in (PowerOfTwo(7), PowerOfTwo(7))]
+    assert choices[0] == choices[1]
+    assert set(choices[0]) == {three[1].url, three[2].url}
+    assert PowerOfTwo().choose(three[:1], 0.0, b"") is three[0]
 
 
-def test_what_is_handed_out_is_a_copy() -> None:
-    policy = LeastLoad(["a"])
-    policy.in_flight["a"] = 7
-    assert policy.in_flight == {"a": 0}
+@given(st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=30), st.permutations(range(4)), st.integers(0, 3))
+def test_a_key_stays_where_it_is_whatever_the_load_the_order_and_whoever_else_goes(
+    keys: list[bytes], order: list[int], gone: int
+) -> None:
+    four = servers((0, 0.0), (0, 0.0), (0, 0.0), (0, 0.0))
+    policy = ConsistentHash()
+    homes = {key: policy.choose(four, 0.0, key) for key in keys}
+    for number, one in enumerate(four):
+        one.in_flight, one.latency_s = number * 7, number * 1.0
+    left = [four[number] for number in order if number != gone]
+    for key, home in homes.items():
+        assert policy.choose([four[number] for number in order], 9.0, key) is home
+        if home is not four[gone]:
+            assert policy.choose(left, 0.0, key) is home
 
 
-steps = st.one_of(st.tuples(st.just("acquire"), st.integers(1, 8)), st.tuples(st.just("release"), st.integers(0, 99)))
+def test_keys_are_spread_evenly() -> None:
+    three = servers((0, 0.0), (0, 0.0), (0, 0.0))
+    policy = ConsistentHash()
+    share = Counter(policy.choose(three, 0.0, number.to_bytes(16)).url for number in range(3000))
+    assert all(850 < count < 1150 for count in share.values())
 
 
-@given(st.integers(1, 5), st.lists(steps, max_size=60))
-def test_loads_are_never_negative_and_sum_to_what_is_booked(replicas: int, script: list[tuple[str, int]]) -> None:
-    policy = LeastLoad(range(replicas))
-    booked: list[tuple[int, int]] = []
-    for action, number in script:
-        if action == "release":
-            if booked:
-                policy.release(*booked.pop(number % len(booked)))
-        else:
-            before = policy.in_flight
-            replica = policy.acquire(number, 10)
-            if replica is None:
-                assert all(load and load + number > 10 for load in before.values())
-            else:
-                assert before[replica] == min(before.values())
-                booked.append((replica, number))
-        loads = policy.in_flight
-        assert set(loads) == set(range(replicas))
-        assert min(loads.values()) >= 0
-        assert sum(loads.values()) == sum(load for _, load in booked)
+def test_a_policy_that_is_none_is_refused() -> None:
+    assert isinstance(policy_named("round_robin"), RoundRobin)
+    with pytest.raises(RouterError, match="'fastest'"):
+        policy_named("fastest")
