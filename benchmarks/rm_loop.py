@@ -3,8 +3,9 @@
 python benchmarks/rm_loop.py [--rounds 3] [--samples 2000] [--only disrm | judge | streaming]
 
 - disrm:     `--samples` conversations scored by one real vLLM server. loop: single samples through `RewardLoopManager.stream`
-             and the router. hand: the same token ids, ready-made, in requests of 64, four at a time, straight to the server.
-             single: the loop with one request per sample (`scoring.max_batch=1`).
+             and the router; batch: through `compute_rm_score`. hand: a client that renders 64 conversations, sends their texts in
+             one request, four at a time, straight to the server. ready: the same with token ids made beforehand, which a
+             loop never has. single: the loop with one request per sample (`scoring.max_batch=1`).
 - judge:     `--samples` samples asked of a judge behind the router, 64 at a time, that takes lognormal times (mean 200 ms, sigma
              0.8). ideal: these very times on 64 slots, without any other cost.
 - streaming: rollouts arrive over as long as it takes to score them all. stream: each is scored as it comes. after: all are
@@ -23,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -57,15 +58,29 @@ def rollouts(count: int, seed: int) -> DataProto:
     )
 
 
-def token_ids(batch: DataProto) -> list[list[int]]:
-    """Return the conversations as the reward model's tokenizer has them."""
+Conversations = Sequence[list[dict[str, str]]]
+Render = Callable[[Conversations], list[Any]]
+"""Returns what a request asks of conversations: texts, or token ids."""
+
+
+def conversations(batch: DataProto) -> Conversations:
+    """Return prompts with their responses."""
+    pairs = zip(batch.non_tensor_batch["raw_prompt"], batch.non_tensor_batch["solution_str"], strict=True)
+    return [[*prompt, {"role": "assistant", "content": text}] for prompt, text in pairs]
+
+
+def as_texts() -> Render:
+    """Return the rendering of conversations by the model's chat template."""
     tokenizer = tiny_models.tokenizer()
-    conversations = [
-        [*prompt, {"role": "assistant", "content": text}]
-        for prompt, text in zip(batch.non_tensor_batch["raw_prompt"], batch.non_tensor_batch["solution_str"], strict=True)
-    ]
-    texts = tokenizer.apply_chat_template(conversations, tokenize=False)
-    return [list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    return lambda chats: list(tokenizer.apply_chat_template(chats, tokenize=False))
+
+
+def as_ready_ids(chats: Conversations) -> Render:
+    """Return the looking up of token ids, which are made now."""
+    texts = as_texts()(chats)
+    ids = tiny_models.tokenizer()(texts, add_special_tokens=False)["input_ids"]
+    made = {id(chat): one for chat, one in zip(chats, ids, strict=True)}
+    return lambda part: [made[id(chat)] for chat in part]
 
 
 def served(path: Path, **scoring: Any) -> RewardLoopManager:
@@ -103,33 +118,44 @@ async def streamed(manager: RewardLoopManager, batch: DataProto, every_s: float 
     return seconds
 
 
-async def by_hand(url: str, model: str, ids: Sequence[list[int]]) -> float:
-    """Return the seconds that a client takes which sends ready-made requests of `HAND_BATCH`, as many as keep the server busy."""
+async def batched(manager: RewardLoopManager, batch: DataProto) -> float:
+    """Return the seconds until a whole batch has its scores."""
+    started = time.perf_counter()
+    await manager.compute_rm_score_async(batch)
+    return time.perf_counter() - started
+
+
+async def by_hand(url: str, model: str, chats: Conversations, render: Render) -> float:
+    """Return the seconds that a client takes which sends requests of `HAND_BATCH`, as many as keep the server busy."""
     slots = asyncio.Semaphore(HAND_IN_FLIGHT)
 
-    async def score(part: Sequence[list[int]]) -> None:
-        body = {"model": model, "input": part, "use_activation": False}
-        async with slots, session.post(f"{url}/classify", json=body) as response:
-            if response.status != 200 or len((await response.json())["data"]) != len(part):
-                sys.exit(f"{url} answered {response.status}: {await response.text()}")
+    async def score(part: Conversations) -> None:
+        async with slots:
+            body = {"model": model, "input": render(part), "use_activation": False}
+            async with session.post(f"{url}/classify", json=body) as response:
+                if response.status != 200 or len((await response.json())["data"]) != len(part):
+                    sys.exit(f"{url} answered {response.status}: {await response.text()}")
 
     started = time.perf_counter()
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
-        for start in range(0, len(ids), HAND_BATCH):
-            tasks.create_task(score(ids[start : start + HAND_BATCH]))
+        for start in range(0, len(chats), HAND_BATCH):
+            tasks.create_task(score(chats[start : start + HAND_BATCH]))
     return time.perf_counter() - started
 
 
 def disrm(path: Path, rounds: int, samples: int) -> None:
     """Measure the throughput of single-sample calls."""
-    times: dict[str, list[float]] = {"loop": [], "hand": [], "single": []}
+    times: dict[str, list[float]] = {"loop": [], "batch": [], "hand": [], "ready": [], "single": []}
     with served(path) as manager, served(path, max_batch=1) as single:
         models = manager.reward_model_manager
         assert models is not None
         [url] = [replica["url"] for replica in asyncio.run(models.snapshot())["replicas"]]
+        render = as_texts()
         asked: dict[str, Callable[[DataProto], Coroutine[Any, Any, float]]] = {
             "loop": lambda batch: streamed(manager, batch),
-            "hand": lambda batch: by_hand(url, str(path), token_ids(batch)),
+            "batch": lambda batch: batched(manager, batch),
+            "hand": lambda batch: by_hand(url, str(path), conversations(batch), render),
+            "ready": lambda batch: by_hand(url, str(path), chats := conversations(batch), as_ready_ids(chats)),
             "single": lambda batch: streamed(single, batch),
         }
         for number in range(-1, rounds):  # the first round warms up
@@ -139,6 +165,9 @@ def disrm(path: Path, rounds: int, samples: int) -> None:
                     times[who].append(seconds)
     show("disrm", times, samples)
     ratio("disrm", "loop / hand, throughput", times["hand"], times["loop"], "at least 0.9")
+    ratio("disrm", "batch / hand, throughput", times["hand"], times["batch"], "at least 0.9")
+    ratio("disrm", "loop / ready, throughput", times["ready"], times["loop"], "none: the driver shares the server's cores")
+    ratio("disrm", "batch / ready, throughput", times["ready"], times["batch"], "none, as above")
     ratio("disrm", "loop / single, throughput", times["single"], times["loop"], "at least 1.8")
 
 
@@ -165,7 +194,7 @@ async def serve_judge(latencies_s: dict[str, float], ready: Connection) -> None:
 
 
 @asynccontextmanager
-async def judge_behind_router(latencies_s: dict[str, float]) -> AsyncIterator[str]:
+async def judge_behind_router(latencies_s: dict[str, float]) -> AsyncGenerator[str]:
     """Run the judge as a process of its own behind a router; give the router's address."""
     here, there = multiprocessing.Pipe()
     spawn = multiprocessing.get_context("spawn")
