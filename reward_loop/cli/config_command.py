@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import typer
 import yaml
 from rich.console import Console
@@ -31,6 +33,8 @@ def show(overrides: Overrides = None, config: ConfigFiles = None) -> None:
 
 
 def _shown(value: ConfigValue) -> str:
+    if isinstance(value.value, str) and "\n" in value.value:
+        return json.dumps(value.value)  # YAML too, and in one line
     text: str = yaml.safe_dump(value.value, default_flow_style=True, width=1_000_000)
     return text.removesuffix("\n...\n").strip()
 

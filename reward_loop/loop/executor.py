@@ -26,6 +26,11 @@ class Executor(Protocol):
         """
 
     @property
+    def rows_go_alone(self) -> bool:
+        """Whether rows that are scored together end as early as those that are scored one by one."""
+        ...
+
+    @property
     def handles(self) -> list[Any] | None:
         """The workers' actor handles, if they are actors."""
 
@@ -41,6 +46,11 @@ class LocalExecutor:
     def __init__(self, worker: RewardLoopWorker, *, in_order: bool) -> None:
         self._worker = worker
         self._in_order = in_order
+
+    @property
+    def rows_go_alone(self) -> bool:
+        """Whether none of the rows waits for another."""
+        return self._worker.rows_go_alone and not self._in_order
 
     async def start(self) -> Unit:
         """Build the worker's reward manager."""

@@ -94,6 +94,11 @@ class RayExecutor:
         self._released = asyncio.Condition()
 
     @property
+    def rows_go_alone(self) -> bool:
+        """A shard's rows come back together."""
+        return False
+
+    @property
     def handles(self) -> list[Any]:
         """The actors."""
         return list(self._workers)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from reward_loop.data import DataProto, as_data_proto
 from reward_loop.errors import DataError, RewardLoopError
 from reward_loop.loop.executor import Executor
+from reward_loop.loop.units import Rows
 from reward_loop.loop_thread import LoopThread
 from reward_loop.outcome import Outcome
 
@@ -44,6 +45,7 @@ class Stream:
         self._max_pending = max_pending
         self._groups = GroupCollector(group_size)
         self._results: deque[Scored] = deque()
+        self._singles: list[tuple[int, DataProto]] = []
 
     async def results(self) -> AsyncGenerator[Scored, None]:
         """Yield outcomes as they end."""
@@ -96,7 +98,7 @@ class Stream:
                 await self._room_for(len(data))
                 self._pending += len(data)
                 if ready := self._groups.add(number, data):
-                    tasks.create_task(self._score(ready))
+                    self._start(ready, tasks)
             number += 1
             await self._room_for(1)
         for ready in self._groups.rest():
@@ -108,7 +110,32 @@ class Stream:
             self._room.clear()
             await self._room.wait()
 
+    def _start(self, items: list[tuple[int, DataProto]], tasks: asyncio.TaskGroup) -> None:
+        """Score what is ready; single samples that come in one go together, for each crossing of threads costs."""
+        if len(items) > 1 or len(items[0][1]) > 1 or not self._executor.rows_go_alone:
+            tasks.create_task(self._score(items))
+            return
+        self._singles += items
+        if len(self._singles) == 1:
+            tasks.create_task(self._score_singles(tasks))
+
+    async def _score_singles(self, tasks: asyncio.TaskGroup) -> None:
+        """Score those that have come until now; if they can't be one batch, each by itself."""
+        items, self._singles = self._singles, []
+        try:
+            await self._score_as(items, [[row] for row in range(len(items))])
+        except DataError:
+            for item in items:
+                tasks.create_task(self._score([item]))
+
     async def _score(self, items: list[tuple[int, DataProto]]) -> None:
+        try:
+            await self._score_as(items, None)
+        except DataError as error:  # a malformed item costs itself, not the stream
+            self._fail([(number, row) for number, data in items for row in range(len(data))], error)
+
+    async def _score_as(self, items: list[tuple[int, DataProto]], units: list[Rows] | None) -> None:
+        """Score the items as one batch; DataError, before any row is scored, if they are malformed."""
         places = dict(enumerate((number, row) for number, data in items for row in range(len(data))))
 
         def emit(row: int, outcome: Outcome) -> None:
@@ -120,11 +147,8 @@ class Stream:
                 except RuntimeError:  # the consumer's loop was closed: it was interrupted, and nobody waits any more
                     return
 
-        try:
-            data = items[0][1] if len(items) == 1 else DataProto.concat([data for _, data in items])
-            await self._loop.run_async(self._executor.score(data, emit))
-        except DataError as error:  # a malformed item costs itself, not the stream
-            self._fail(places.values(), error)
+        data = items[0][1] if len(items) == 1 else DataProto.concat([data for _, data in items])
+        await self._loop.run_async(self._executor.score(data, emit, units))
 
     def _fail(self, places: Iterable[tuple[int, int]], error: DataError) -> None:
         self._results.extend(Scored(*place, Outcome.from_error(error, 0.0)) for place in places)

@@ -133,6 +133,11 @@ class RewardLoopWorker:
         wrapped = settings.retry.attempts > 1 or settings.cache.enable or settings.rate_limit.limited
         return self.manager.pipelined and unit_of(self.manager) == "single" and not wrapped
 
+    @property
+    def rows_go_alone(self) -> bool:
+        """Whether each row of a batch is scored by a task of its own, so that scored together none waits for another."""
+        return self._in_bulk and self.manager.is_async
+
     @functools.cached_property
     def _timeout_s(self) -> float | None:
         """The deadline of a pipelined sample that is kept here; grader processes keep it themselves."""

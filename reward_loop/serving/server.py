@@ -188,7 +188,8 @@ class VLLMServer:
     async def _poll(self) -> None:
         """Return when it is healthy and has answered a probe; say now and then what it is waited for."""
         calls = self._calls()
-        say_at = time.monotonic() + _SAY_EVERY_S
+        started = time.monotonic()
+        say_at = started + _SAY_EVERY_S
         for ask in (calls.health, calls.probe):
             while True:
                 try:
@@ -202,7 +203,8 @@ class VLLMServer:
                     ) from error
                 if time.monotonic() > say_at:
                     say_at += _SAY_EVERY_S
-                    logger.info("server=%s is waited for: %s; log=%s", self._spec.label, self._trouble, self.log_path)
+                    seconds = time.monotonic() - started
+                    logger.info("server=%s still starts after %.0f s, log=%s", self._spec.label, seconds, self.log_path)
                 await asyncio.sleep(_POLL_S)
 
     async def _watch(self) -> None:

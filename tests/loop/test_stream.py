@@ -288,3 +288,19 @@ def test_the_collector_passes_on_what_belongs_to_no_group_of_its_size() -> None:
     for data in (text_batch(["a"]), text_batch(["a"], uid=[None]), text_batch(["a", "b"], uid=["p", "p"])):
         assert groups.add(0, data) == [(0, data)]
     assert GroupCollector(1).add(0, text_batch(["a"], uid=["p"])) is not None
+
+
+async def test_samples_that_come_in_one_go_but_fit_no_common_batch_are_scored_all_the_same() -> None:
+    async def compute_score(solution_str: str, extra_info: dict[str, object]) -> float:
+        return float(len(solution_str)) + float(str(extra_info.get("bonus", 0)))
+
+    samples = [
+        text_batch(["a"]),
+        text_batch(["bb"], extra_info=[{"bonus": 10}], another=["column"]),
+        DataProto.from_dict(non_tensors={"data_source": ["no response"]}),
+        text_batch(["ccc"]),
+    ]
+    with RewardLoopManager({}, compute_score=compute_score) as manager:
+        outcomes = {scored.item: scored.outcome async for scored in manager.stream(samples)}
+    assert [outcomes[item].status for item in range(4)] == ["ok", "ok", "error", "ok"]
+    assert [outcome.reward.value for item in (0, 1, 3) if (outcome := outcomes[item]).reward] == [1.0, 12.0, 3.0]
