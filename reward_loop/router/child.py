@@ -53,7 +53,7 @@ class RouterChild:
         try:
             async with asyncio.timeout(timeout_s):
                 return await cls._greet(process, write_startup(settings, replicas))
-        except BaseException as error:
+        except BaseException as error:  # cancelled too: no router may stay behind that nobody knows of
             await _kill(process)
             if isinstance(error, TimeoutError):
                 raise RouterError(f"the router was not ready within {timeout_s:g} s; the machine may be overloaded") from None

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,6 +48,8 @@ class Leases:
         self._do: dict[Change, Callable[[], Awaitable[None]]] = {"wake": wake, "sleep": sleep}
         self._count = LeaseCount("awake" if awake else "asleep")
         self._change: asyncio.Task[Exception | None] | None = None
+        self.announced = asyncio.Event()
+        """Set by `wake` as soon as requests may be sent, which then wait; cleared by `sleep`."""
 
     @property
     def state(self) -> LeaseState:
@@ -59,15 +60,6 @@ class Leases:
     def held(self) -> int:
         """How many leases there are."""
         return self._count.held
-
-    @asynccontextmanager
-    async def lease(self) -> AsyncGenerator[None]:
-        """Keep the servers awake; raises what waking raised. Leaving the last one returns when they sleep."""
-        await self.acquire()
-        try:
-            yield
-        finally:
-            await self.release()
 
     async def acquire(self) -> None:
         """Take a lease, and return when the servers are awake."""
@@ -121,3 +113,34 @@ class Leases:
         if failure is None:
             self._start_change()
         return failure
+
+
+class Lease:
+    """One lease. `give_back` belongs into a `finally`: it gives back what `take` took, also where that was cancelled."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._taking: asyncio.Task[None] | None = None
+
+    async def take(self, *, ahead: bool = False) -> None:
+        """Return when the servers are awake, or with `ahead` as soon as requests may wait for them; raises what waking raised."""
+        taking = self._taking = asyncio.create_task(self._leases.acquire(), name="take a lease")
+        announced = asyncio.create_task(self._leases.announced.wait(), name="wait until requests may be sent")
+        try:
+            await asyncio.wait([taking, announced] if ahead else [taking], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            taking.cancel()
+            raise
+        finally:
+            announced.cancel()
+        if taking.done():
+            taking.result()
+
+    async def give_back(self) -> None:
+        """Return when nothing is held any more, the last lease when the servers sleep; raises what waking or sleeping raised."""
+        if self._taking is None:
+            return
+        await asyncio.wait([self._taking])
+        if not self._taking.cancelled():
+            self._taking.result()
+            await self._leases.release()

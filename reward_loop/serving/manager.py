@@ -23,7 +23,7 @@ from reward_loop.loop_thread import LoopThread
 from reward_loop.router.configured import router_settings
 from reward_loop.router.process import RouterProcess
 from reward_loop.serving.deployment import whole_config
-from reward_loop.serving.leases import Leases, LeaseState
+from reward_loop.serving.leases import Lease, Leases, LeaseState
 from reward_loop.serving.placed import PlacedReplica
 from reward_loop.serving.placement import placement_of
 from reward_loop.serving.replica import Replica
@@ -106,11 +106,12 @@ class RewardModelManager:
         if not self._sleeps:
             yield
             return
-        taking = await self._loop.run_async(self._begin(ahead))
+        lease = Lease(self._leases)
         try:
+            await self._loop.run_async(lease.take(ahead=ahead))
             yield
         finally:
-            await self._loop.run_async(self._end(taking))
+            await self._loop.run_async(lease.give_back())
 
     async def snapshot(self) -> dict[str, Any]:
         """Return what the router knows of each replica."""
@@ -129,7 +130,6 @@ class RewardModelManager:
 
     async def _start(self) -> None:
         self._held = False
-        self._announced = asyncio.Event()
         self._leases = Leases(self._wake, self._put_to_sleep, awake=not self._sleeps)
         self._router = RouterProcess(router_settings(self.config.reward_model.router))
         await self._placement.open()
@@ -156,29 +156,10 @@ class RewardModelManager:
                 tasks.create_task(placed.replica.stop())
         await self._placement.close()
 
-    async def _begin(self, ahead: bool) -> asyncio.Task[None]:
-        """Return the taking of a lease: done, or with `ahead` when requests may wait for it."""
-        taking = asyncio.create_task(self._leases.acquire(), name="take a lease")
-        announced = asyncio.create_task(self._announced.wait(), name="announced")
-        try:
-            await asyncio.wait([taking, announced] if ahead else [taking], return_when=asyncio.FIRST_COMPLETED)
-            if taking.done():
-                taking.result()
-        except BaseException:
-            taking.cancel()
-            raise
-        finally:
-            announced.cancel()
-        return taking
-
-    async def _end(self, taking: asyncio.Task[None]) -> None:
-        await taking
-        await self._leases.release()
-
     async def _wake(self) -> None:
         """Wake every replica; one that restarts, or can't be woken, is done without while another one serves its model."""
         await _tried({placed: placed.announce() for placed in self._placed})
-        self._announced.set()
+        self._leases.announced.set()
         late = [placed for placed in self._placed if placed.replica.state == "restarting"]
         failures = await _tried({placed: placed.wake() for placed in self._placed if placed not in late})
         served = {placed.replica.spec.name for placed in self._placed if placed not in late and placed not in failures}
@@ -192,7 +173,7 @@ class RewardModelManager:
             logger.error("servers are done without until the next wake: %s", said)
 
     async def _put_to_sleep(self) -> None:
-        self._announced.clear()
+        self._leases.announced.clear()
         failures = await _tried({placed: placed.sleep() for placed in self._placed if placed.replica.state != "failed"})
         if failures:
             raise next(iter(failures.values()))
@@ -202,7 +183,7 @@ class RewardModelManager:
             self._held = True
             try:
                 await self._leases.acquire()
-            except BaseException:
+            except BaseException:  # cancelled too: what is not held must not be let go
                 self._held = False
                 raise
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reward_loop.errors import RewardServerError
-from reward_loop.serving.leases import LeaseCount, Leases
+from reward_loop.serving.leases import Lease, LeaseCount, Leases
 
 
 class Servers:
@@ -39,6 +41,17 @@ def leases_of(servers: Servers, *, awake: bool = False) -> Leases:
     return Leases(servers.wake, servers.sleep, awake=awake)
 
 
+@asynccontextmanager
+async def held(leases: Leases, *, ahead: bool = False) -> AsyncGenerator[None]:
+    """A lease of these, as a manager holds it."""
+    lease = Lease(leases)
+    try:
+        await lease.take(ahead=ahead)
+        yield
+    finally:
+        await lease.give_back()
+
+
 def state_of(leases: Leases) -> str:
     return leases.state
 
@@ -46,8 +59,8 @@ def state_of(leases: Leases) -> str:
 async def test_the_first_lease_wakes_and_the_last_one_puts_to_sleep() -> None:
     servers = Servers()
     leases = leases_of(servers)
-    async with leases.lease():
-        async with leases.lease():
+    async with held(leases):
+        async with held(leases):
             assert state_of(leases) == "awake"
         assert state_of(leases) == "awake"
     assert state_of(leases) == "asleep"
@@ -79,7 +92,7 @@ async def test_a_wake_that_fails_is_reported_to_all_who_wait_and_can_be_tried_ag
     errors = await asyncio.gather(*waiting, return_exceptions=True)
     assert [str(error) for error in errors] == ["can't wake"] * 3
     assert (leases.held, leases.state) == (0, "asleep")
-    async with leases.lease():
+    async with held(leases):
         assert servers.told == ["wake", "wake"]  # not once for each who waited
 
 
@@ -131,7 +144,7 @@ async def test_a_sleep_that_fails_is_raised_and_the_next_lease_wakes_them_all_th
     servers.failures = 1
     with pytest.raises(RewardServerError, match="can't sleep"):
         await leases.release()
-    async with leases.lease():
+    async with held(leases):
         assert servers.told == ["wake", "sleep", "wake"]
 
 
@@ -139,7 +152,7 @@ async def test_an_error_under_a_lease_still_ends_it() -> None:
     servers = Servers()
     leases = leases_of(servers)
     with pytest.raises(ValueError, match="mine"):
-        async with leases.lease():
+        async with held(leases):
             raise ValueError("mine")
     assert servers.told == ["wake", "sleep"]
 
@@ -161,3 +174,62 @@ def test_whatever_happens_servers_are_asleep_only_without_need_once_all_is_done(
             running.append(change)
     assert not running
     assert count.state == ("awake" if count.held else "asleep")
+
+
+async def test_ahead_returns_once_requests_may_wait_and_leaves_when_the_wake_is_over() -> None:
+    servers = Servers()
+    servers.may.clear()
+    leases = leases_of(servers)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        lease = Lease(leases)
+        taking = tasks.create_task(lease.take(ahead=True))
+        while not servers.told:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0)
+        assert not taking.done()
+        leases.announced.set()
+        await taking
+        assert state_of(leases) == "waking"
+        back = tasks.create_task(lease.give_back())
+        servers.may.set()
+        await back
+    assert (state_of(leases), leases.held, servers.told) == ("asleep", 0, ["wake", "sleep"])
+
+
+async def test_a_wake_that_fails_is_raised_when_a_lease_that_was_taken_ahead_is_given_back() -> None:
+    servers = Servers()
+    servers.failures = 1
+    leases = leases_of(servers)
+    leases.announced.set()
+    lease = Lease(leases)
+    await lease.take(ahead=True)
+    with pytest.raises(RewardServerError, match="can't wake"):
+        await lease.give_back()
+    assert leases.held == 0
+
+
+@pytest.mark.parametrize("woken", [False, True])
+async def test_a_lease_whose_taking_is_cancelled_is_held_by_nobody(woken: bool) -> None:
+    """Also where it was cancelled in the very moment in which the servers were awake."""
+    servers = Servers()
+    servers.may.clear()
+    leases = leases_of(servers)
+    lease = Lease(leases)
+    taking = asyncio.create_task(lease.take())
+    while not servers.told:  # noqa: ASYNC110 - nothing else tells
+        await asyncio.sleep(0)
+    if woken:
+        servers.may.set()
+        while state_of(leases) != "awake":  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0)
+    taking.cancel()
+    servers.may.set()
+    await asyncio.wait([taking])
+    await lease.give_back()
+    await leases.settle()
+    assert (state_of(leases), leases.held) == ("asleep", 0)
+
+
+async def test_giving_back_what_was_never_taken_does_nothing() -> None:
+    servers = Servers()
+    await Lease(leases_of(servers)).give_back()
+    assert servers.told == []
