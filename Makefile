@@ -58,7 +58,7 @@ $(VENV)/.scoring: $(VENV)/bin/python requirements/scoring.txt setup.cfg pyprojec
 
 $(VENV)/.serving: $(VENV)/.scoring requirements/serving.txt
 	@echo "Installing vLLM into $(VENV) (some minutes) …"
-	if command -v nvidia-smi > /dev/null; then $(PIP) 'vllm>=0.32,<0.33'; else $(PIP) --no-deps -r requirements/serving.txt; fi
+	if command -v nvidia-smi > /dev/null; then $(PIP) 'vllm>=0.32,<0.34'; else $(PIP) --no-deps -r requirements/serving.txt; fi
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.serving requirements/test.txt

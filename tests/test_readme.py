@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from recipes import tiny_models
 from reward_loop import RewardLoopConfig, get_reward_manager_cls, load_config
 from reward_loop.runs.fields import CONVENTIONS
 
@@ -100,6 +101,17 @@ def test_every_command_runs_and_does_what_the_readme_says(document: Path, tmp_pa
     for by_rule in folder.glob("by_rule.jsonl"):  # the README's, scored by the rule that it registers
         rows = [json.loads(line) for line in by_rule.read_text("utf-8").splitlines()]
         assert [(row["data_source"], row["reward"]) for row in rows] == [("openai/gsm8k", 1.0), ("my_company/units", 1.0)]
+
+
+@pytest.mark.vllm
+def test_the_client_of_the_documentation_gets_scores(tmp_path: Path) -> None:
+    folder = folder_of(ROOT / "docs" / "reward_models.md", tmp_path)
+    served = yaml.safe_load((folder / "served.yaml").read_text("utf-8"))["reward_model"]
+    served["model"]["path"] = str(tiny_models.reward_model(folder / "model"))
+    served |= {"replicas": 1, "rollout": {"max_model_len": 256}, "server": {"device": "cpu", "cpu_kv_cache_mb": 64}}
+    (folder / "served.yaml").write_text(yaml.safe_dump({"reward_model": served}), encoding="utf-8")
+    right, wrong = json.loads(run_python(folder, "-W", "error::ResourceWarning", "my_client.py"))
+    assert right != wrong
 
 
 def scored(config: object) -> str:
