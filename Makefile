@@ -39,6 +39,7 @@ bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the 
 	-$(BIN)/python benchmarks/file_scoring.py
 	-$(BIN)/python benchmarks/isolation.py
 	-$(BIN)/python benchmarks/rm_loop.py
+	-$(BIN)/python benchmarks/weight_sync.py
 	$(BIN)/python benchmarks/router.py
 
 clean:  ## Remove .venv and what tests and the demo leave.

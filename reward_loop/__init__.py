@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from reward_loop.scoring.chat import chat_complete as chat_complete
     from reward_loop.scoring.vllm_client import VLLMRewardClient as VLLMRewardClient
     from reward_loop.serving.manager import RewardModelManager as RewardModelManager
+    from reward_loop.sync.create import create_reward_publisher as create_reward_publisher
+    from reward_loop.sync.publisher import RewardModelPublisher as RewardModelPublisher
+    from reward_loop.sync.training_mode import RewardModelTrainingMode as RewardModelTrainingMode
 
 __version__ = "0.1.0"
 
@@ -33,8 +36,11 @@ _MODULES = {
     "RewardLoopWorker": "reward_loop.loop",
     "RewardManagerBase": "reward_loop.managers",
     "RewardModelManager": "reward_loop.serving.manager",
+    "RewardModelPublisher": "reward_loop.sync.publisher",
+    "RewardModelTrainingMode": "reward_loop.sync.training_mode",
     "VLLMRewardClient": "reward_loop.scoring.vllm_client",
     "chat_complete": "reward_loop.scoring.chat",
+    "create_reward_publisher": "reward_loop.sync.create",
     "default_compute_score": "reward_loop.functions.rules",
     "get_reward_manager_cls": "reward_loop.managers",
     "isolated": "reward_loop.functions.isolated",

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from reward_loop.config_base import Config, Count, Delay, NotNegative, unmet
 from reward_loop.config_rollout import RolloutConfig
 from reward_loop.config_serving import EnsembleConfig, ModelKind, NamedModel, RouterConfig, ScoringConfig, ServerConfig
+from reward_loop.config_sync import SyncConfig
 
 
 class ModuleConfig(Config):
@@ -203,6 +204,8 @@ class RewardModelConfig(Config):
     """What a model that scores is asked."""
     ensemble: EnsembleConfig = EnsembleConfig()
     """How the scores of several models become one reward."""
+    sync: SyncConfig = SyncConfig()
+    """How new weights get to the servers, and how old they may be."""
 
     @model_validator(mode="after")
     def _an_enabled_model_has_a_path(self) -> RewardModelConfig:

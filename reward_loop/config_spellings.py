@@ -24,7 +24,7 @@ ALIASES: tuple[tuple[str, str], ...] = (
         (f"reward.reward_model.{name}", f"reward_model.{name}")
         for name in (
             *("enable", "enable_resource_pool", "n_gpus_per_node", "nnodes", "model", "rollout"),
-            *("models", "replicas", "server", "router", "scoring", "ensemble"),
+            *("models", "replicas", "server", "router", "scoring", "ensemble", "sync"),
         )
     ),
     ("reward.num_workers", "reward_model.num_workers"),

@@ -14,7 +14,9 @@
     │   ├── ServerAsleep          it sleeps: nothing may be sent to it until it is awake
     │   └── RequestRejected       it answered 4xx: asking again as before is useless (`status`, `body`)
     │       └── TooManyRequests   it answered 429: asking again after `retry_after_s` may work
-    └── RouterError               the router in front of the servers could not be started, or did not do what it was told
+    ├── RouterError               the router in front of the servers could not be started, or did not do what it was told
+    ├── WeightSyncError           new weights did not reach the servers, which keep serving the old ones
+    └── TrainingError             a model could not be trained
 
 Invariants: every error pickles (Ray and process pools carry them), its message holds the offending value and the remedy,
 and `sample` names the sample when there is one.
@@ -104,3 +106,11 @@ class TooManyRequests(RequestRejected):
 
 class RouterError(RewardLoopError):
     """The router in front of the reward servers could not be started, or did not do what it was told."""
+
+
+class WeightSyncError(RewardLoopError):
+    """New weights did not reach the servers, or are too old; the message says which tensor or replica, and why."""
+
+
+class TrainingError(RewardLoopError):
+    """A model could not be trained: its data, its head or its loss."""

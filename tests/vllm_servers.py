@@ -1,4 +1,4 @@
-"""Real vLLM servers that tests share: started when first asked for, at most three at a time, ended with the test process.
+"""Real vLLM servers that tests share: started when first asked for, at most five at a time, ended with the test process.
 
 `vllm_servers` gives any server; `reward_server`, `process_server` and `judge_server` give the ones that most tests want. A test
 may put one to sleep or kill it: who asks next gets one that is awake. Such tests are marked `vllm`.
@@ -6,7 +6,9 @@ may put one to sleep or kill it: who asks next gets one that is awake. Such test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from reward_loop.serving.server import VLLMServer
 from reward_loop.serving.spec import ServerSpec
 
 MAX_TOKENS = 512
-_AT_ONCE = 3
+_AT_ONCE = 5
 
 
 class VLLMServers:
@@ -37,17 +39,26 @@ class VLLMServers:
         return str(path if path.exists() else write(path))
 
     def running(self, spec: ServerSpec) -> VLLMServer:
-        """Return a server of this spec that is awake; the one asked for longest ago ends if there would be too many."""
+        """Return a server of this spec that is awake; the one asked for longest ago ends if there would be too many.
+
+        As by default it compiles nothing, which takes longer than all that tests do with it; `enforce_eager` may say otherwise.
+        """
         server = self._alive.pop(spec.name, None)
         if server is not None:
             self._loop.run(server.wake_up())
         else:
-            for oldest in list(self._alive.values())[: len(self._alive) + 1 - _AT_ONCE]:
+            for oldest in list(self._alive.values())[: max(0, len(self._alive) + 1 - _AT_ONCE)]:
                 self.stop(oldest)
-            server = VLLMServer(spec)
+            server = _server(spec)
             self._loop.run(server.start())
         self._alive[spec.name] = server
         return server
+
+    def start_together(self, specs: Iterable[ServerSpec]) -> None:
+        """Start several at once, which takes little longer than one: a start is mostly the work of a single core."""
+        servers = [_server(spec) for spec in specs]
+        self._loop.run(_start(servers))
+        self._alive |= {server.spec.name: server for server in servers}
 
     def stop(self, server: VLLMServer) -> None:
         """End a server."""
@@ -63,6 +74,16 @@ class VLLMServers:
             await server.stop()
 
 
+def _server(spec: ServerSpec) -> VLLMServer:
+    return VLLMServer(replace(spec, engine_kwargs={"enforce_eager": True, **spec.engine_kwargs}))
+
+
+async def _start(servers: Iterable[VLLMServer]) -> None:
+    async with asyncio.TaskGroup() as starting:
+        for server in servers:
+            starting.create_task(server.start())
+
+
 async def ask(url: str, path: str, body: object = None, *, method: str | None = None) -> tuple[int, dict[str, Any]]:
     """Send a request, POST where it has a body, and return the status and the JSON of its reply."""
     deadline = aiohttp.ClientTimeout(total=120)
@@ -72,36 +93,54 @@ async def ask(url: str, path: str, body: object = None, *, method: str | None = 
             return reply.status, await reply.json(content_type=None)
 
 
+def _reward(servers: VLLMServers) -> ServerSpec:
+    model = servers.model("reward", tiny_models.reward_model)
+    return ServerSpec(model, "reward", "discriminative", max_model_len=MAX_TOKENS)
+
+
+def _process(servers: VLLMServers) -> ServerSpec:
+    model = servers.model("process", tiny_models.process_model)
+    tag = tiny_models.tokenizer().convert_tokens_to_ids(tiny_models.STEP_TAG)
+    return ServerSpec(model, "process", "process", max_model_len=MAX_TOKENS, pooling="STEP", step_tag_id=tag)
+
+
+def _judge(servers: VLLMServers) -> ServerSpec:
+    model = servers.model("judge", tiny_models.judge)
+    steps = {"max_num_batched_tokens": 128}
+    return ServerSpec(model, "judge", "generative", max_model_len=MAX_TOKENS, engine_kwargs=steps)
+
+
+_SPECS = {"reward_server": _reward, "process_server": _process, "judge_server": _judge}
+"""The servers that most tests want, by the names of their fixtures."""
+
+
 @pytest.fixture(scope="session")
-def vllm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServers]:
-    """The servers of this session."""
+def vllm_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServers]:
+    """The servers of this session; those of `_SPECS` that any of its tests asks for are running."""
     if installed_vllm() is None:
         pytest.skip("vLLM is not installed: make setup")
     servers = VLLMServers(tmp_path_factory.mktemp("models"))
-    yield servers
-    servers.close()
+    wanted = {name for item in request.session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
+    try:
+        servers.start_together(spec(servers) for name, spec in _SPECS.items() if name in wanted)
+        yield servers
+    finally:
+        servers.close()
 
 
 @pytest.fixture
 def reward_server(vllm_servers: VLLMServers) -> VLLMServer:
     """A discriminative reward model with one label, pooled at the last token."""
-    model = vllm_servers.model("reward", tiny_models.reward_model)
-    return vllm_servers.running(ServerSpec(model, "reward", "discriminative", max_model_len=MAX_TOKENS))
+    return vllm_servers.running(_reward(vllm_servers))
 
 
 @pytest.fixture
 def process_server(vllm_servers: VLLMServers) -> VLLMServer:
     """A process reward model with two labels, pooled at each step tag."""
-    model = vllm_servers.model("process", tiny_models.process_model)
-    tag = tiny_models.tokenizer().convert_tokens_to_ids(tiny_models.STEP_TAG)
-    return vllm_servers.running(
-        ServerSpec(model, "process", "process", max_model_len=MAX_TOKENS, pooling="STEP", step_tag_id=tag)
-    )
+    return vllm_servers.running(_process(vllm_servers))
 
 
 @pytest.fixture
 def judge_server(vllm_servers: VLLMServers) -> VLLMServer:
     """A generative reward model; a prompt of more than 128 tokens is computed in several steps."""
-    model = vllm_servers.model("judge", tiny_models.judge)
-    steps = {"max_num_batched_tokens": 128}
-    return vllm_servers.running(ServerSpec(model, "judge", "generative", max_model_len=MAX_TOKENS, engine_kwargs=steps))
+    return vllm_servers.running(_judge(vllm_servers))

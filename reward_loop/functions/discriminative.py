@@ -18,7 +18,7 @@ class DiscriminativeReward:
         self._label = label
 
     async def __call__(self, *, solution_str: str, raw_prompt: Any) -> dict[str, Any]:
-        """Return the score with `rm_score`, `rm_model` and `rm_tokens` (tokens of the conversation).
+        """Return the score with `rm_score`, `rm_model`, `rm_tokens` (of the conversation) and `rm_version` (of the weights).
 
         Raises DataError for a conversation that the model can't be asked, and RewardServerError for what its server said.
         """
@@ -31,7 +31,7 @@ class DiscriminativeReward:
             )
         score = labelled(values, self._label, self.name)
         labels = {"rm_labels": values} if len(values) > 1 else {}
-        return {"score": score, "rm_score": score, "rm_model": self.name, "rm_tokens": scored.tokens, **labels}
+        return {"score": score, "rm_score": score, **scored.about(self.name), **labels}
 
 
 def _listed(score: object) -> list[Any]:

@@ -15,6 +15,7 @@ from reward_loop.errors import ConfigError, RewardLoopError
 from reward_loop.functions.discriminative import DiscriminativeReward
 
 _TAKEN = {"score", "std", "tokens"}
+_VERSION = "_version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,15 @@ class EnsembleReward:
         self._reduction = reduction or Reduction()
         names = [member.name for member in members]
         self._reduction.check(names)
-        if taken := sorted(_TAKEN & set(names)):
+        versions = {f"{name}{_VERSION}" for name in names}
+        if taken := sorted((_TAKEN | versions) & set(names)):
             raise ConfigError(f"reward_model.models: {taken} can't be names, rm_<name> means something else; rename the models")
 
     async def __call__(self, *, solution_str: str, raw_prompt: Any) -> dict[str, Any]:
         """Return the score with `rm_score`, each model's as `rm_<name>`, their deviation `rm_std`, and `rm_tokens` in all.
 
-        Raises what the first model that failed raised.
+        The version of each model's weights is `rm_<name>_version`, where its server says one. Raises what the first model that
+        failed raised.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -76,6 +79,7 @@ class EnsembleReward:
         results = {member.name: task.result() for member, task in zip(self._members, tasks, strict=True)}
         score, std = self._reduction({name: result["score"] for name, result in results.items()})
         each = {f"rm_{name}": result["score"] for name, result in results.items()}
+        each |= {f"rm_{name}{_VERSION}": result["rm_version"] for name, result in results.items() if "rm_version" in result}
         tokens = sum(result["rm_tokens"] for result in results.values())
         return {"score": score, **each, "rm_score": score, "rm_std": std, "rm_tokens": tokens}
 

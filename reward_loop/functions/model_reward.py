@@ -105,6 +105,8 @@ def _scored(
         max_wait_ms=scoring.max_wait_ms,
         pooling_type="STEP" if tag else scoring.pooling or "LAST",  # named, because some servers can give several
         api_key_env=settings.router.token_env,
+        max_staleness=settings.sync.max_staleness,
+        on_stale=settings.sync.on_stale,
     )
     limit = model.rollout.max_model_len or _own_limit(read_model_config(model.path), tokenizer)
     template = ChatTemplate(tokenizer, scoring.chat_template, tag)

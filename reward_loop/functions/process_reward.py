@@ -89,7 +89,7 @@ class ProcessReward:
         self._tokenizer = tokenizer
 
     async def __call__(self, *, solution_str: str, raw_prompt: Any, response_ids: list[int] | None = None) -> dict[str, Any]:
-        """Return the scores with `rm_steps` (each step's), `rm_score` (them reduced), `rm_model` and `rm_tokens`.
+        """Return the scores with `rm_steps` (each step's), `rm_score` (them reduced), `rm_model`, `rm_tokens` and `rm_version`.
 
         Raises DataError for what the model can't be asked, and RewardServerError unless there is one score for each step.
         """
@@ -97,7 +97,7 @@ class ProcessReward:
         scored = await self._model.score(conversation(raw_prompt, [step.text for step in steps], self._tag))
         scores = [labelled(values, self._label, self.name) for values in self._of_steps(scored.score, len(steps))]
         score = reduced(scores, self._reduce)
-        info = {"rm_score": score, "rm_steps": scores, "rm_model": self.name, "rm_tokens": scored.tokens}
+        info = {"rm_score": score, "rm_steps": scores, **scored.about(self.name)}
         if not response_ids:
             return {"score": score, **info}
         tokens = await self._ends(response_ids, solution_str, steps)

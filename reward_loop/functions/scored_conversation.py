@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from reward_loop.errors import ConfigError, DataError
 from reward_loop.functions.chat_template import ChatTemplate
@@ -18,10 +19,16 @@ from reward_loop.scoring.reward_client import RewardModelClient, Score
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a model made of a conversation, and how many tokens it was."""
+    """What a model made of a conversation, how many tokens it was, and the version of the weights, if the server says so."""
 
     score: Score
     tokens: int
+    version: int | None = None
+
+    def about(self, model: str) -> dict[str, Any]:
+        """Return what goes into the extra info beside a score: `rm_model`, `rm_tokens`, and `rm_version` where it is known."""
+        version = {} if self.version is None else {"rm_version": self.version}
+        return {"rm_model": model, "rm_tokens": self.tokens, **version}
 
 
 class ScoredModel:
@@ -39,7 +46,7 @@ class ScoredModel:
         self._encode = SideThread(template.encode)
 
     async def score(self, conversation: Conversation) -> Scored:
-        """Return the model's score; raises DataError for what it can't be asked, and what its server said otherwise."""
+        """Return the model's score; raises DataError for what it can't be asked, and what the client raises otherwise."""
         ids = self._fit(await self._encode(conversation))
         if (tag := self._template.tag_id) is not None and ids.count(tag) < len(conversation.steps):
             raise DataError(
@@ -47,7 +54,7 @@ class ScoredModel:
                 "steps exceeds: a step that is cut off has no score; raise reward_model.rollout.max_model_len"
             )
         result = await self._client.score_one(ids, normalize=self._normalize)
-        return Scored(result.score, len(ids))
+        return Scored(result.score, len(ids), result.version)
 
 
 def labelled(values: Sequence[float], label: int, model: str) -> float:

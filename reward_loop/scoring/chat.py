@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from reward_loop.errors import ConfigError, RewardServerError
 from reward_loop.limits.current import current_reservation
 from reward_loop.scoring.chat_reply import ChatReply
 from reward_loop.scoring.endpoint import api_key, chat_url
+from reward_loop.scoring.model_version import version_of
 from reward_loop.scoring.retries import UNTIL_THE_DEADLINE, Patience
 from reward_loop.scoring.transport import SHOWN, Call, Reply, encoded, failure, misfit, send
 
@@ -21,6 +22,7 @@ Messages = Sequence[Mapping[str, object]]
 
 _ELSEWHERE = Patience(attempts=3)
 _KEY = "OPENAI_API_KEY"
+_BODY = TypeAdapter(dict[str, object])
 
 
 async def chat_complete(
@@ -78,6 +80,8 @@ def _request(
 
 def _completion(reply: Reply) -> ChatReply:
     try:
-        return ChatReply.model_validate_json(reply.body)
+        # Another service may mean something else by "version", in any form: the header is a reward server's own word.
+        completion: dict[str, object] = _BODY.validate_json(reply.body)
+        return ChatReply.model_validate({**completion, "version": version_of(reply)})
     except ValidationError as error:
         raise RewardServerError(f"{reply.url} sent no chat completion ({misfit(error)}): {reply.body[:SHOWN]}") from None

@@ -74,12 +74,17 @@ class ChatChoice(BaseModel, frozen=True):
 
 
 class ChatReply(BaseModel, frozen=True):
-    """What the model answered; `model` is the name that the service gave, `usage` None where it counted nothing."""
+    """What the model answered.
+
+    `model` is the name that the service gave, `usage` None where it counted nothing, `version` that of the weights that wrote,
+    None where the service does not say.
+    """
 
     choices: tuple[ChatChoice, ...] = Field(min_length=1)
     usage: ChatUsage | None = None
     model: str | None = None
     id: str | None = None
+    version: int | None = None
 
     @property
     def text(self) -> str:

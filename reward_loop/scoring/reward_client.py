@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from reward_loop.errors import ConfigError
+from reward_loop.sync.training_mode import RewardModelTrainingMode
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Score: TypeAlias = float | list[float] | list[list[float]]
 """One number, one per label, or one (or one per label) for each step or token."""
@@ -67,15 +71,19 @@ class ScoringRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScoringResult:
-    """The score of the input at `index` of its request."""
+    """The score of the input at `index` of its request, and the version of the weights that gave it, if the server says so."""
 
     index: int
     score: Score
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringResponse:
-    """The score of each input, in order; `metadata` holds the served `model` and the `usage` that the server counted."""
+    """The score of each input, in order.
+
+    `metadata` holds the served `model`, the `usage` that the server counted and the `version` of the weights (None: not told).
+    """
 
     scores: Sequence[Score]
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -83,7 +91,8 @@ class ScoringResponse:
     @property
     def results(self) -> list[ScoringResult]:
         """The scores with the place of their input."""
-        return [ScoringResult(index, score) for index, score in enumerate(self.scores)]
+        version = self.metadata.get("version")
+        return [ScoringResult(index, score, version) for index, score in enumerate(self.scores)]
 
 
 class RewardModelClient(Protocol):
@@ -99,6 +108,17 @@ class RewardModelClient(Protocol):
 
     async def score_one(self, input: Input, *, normalize: bool = False) -> ScoringResult:  # noqa: A002
         """Score one input, which may travel with those that are asked for at the same time."""
+        ...
+
+    def sync_weights(
+        self,
+        params: Mapping[str, Tensor],
+        *,
+        timeout_s: float = 600.0,
+        version: int | None = None,
+        training_mode: RewardModelTrainingMode = RewardModelTrainingMode.FULL,
+    ) -> str:
+        """Have new weights served, and return their version as text."""
         ...
 
     async def get_model_version(self) -> int:

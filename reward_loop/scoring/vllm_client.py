@@ -10,25 +10,36 @@ import json
 import operator
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
+from yarl import URL
 
-from reward_loop.errors import DataError, RewardServerError
+from reward_loop.errors import DataError, RewardServerError, WeightSyncError
 from reward_loop.scoring.endpoint import api_key, service_url
 from reward_loop.scoring.isolate import Refusal, isolated
 from reward_loop.scoring.microbatch import MicroBatcher
-from reward_loop.scoring.reward_client import Input, PoolingType, Score, ScoringRequest, ScoringResponse, ScoringResult, pooling
+from reward_loop.scoring.model_version import version_of
+from reward_loop.scoring.reward_client import Input, PoolingType, ScoringRequest, ScoringResponse, ScoringResult, pooling
 from reward_loop.scoring.score_reply import ScoreReply, parsed
 from reward_loop.scoring.side_by_side import side_by_side
 from reward_loop.scoring.transport import SHOWN, Call, Reply, encoded, failure, send
 from reward_loop.scoring.window import Window
+from reward_loop.sync.staleness import OnStale, Staleness
+from reward_loop.sync.training_mode import RewardModelTrainingMode
 
-_Batchers = dict[tuple[asyncio.AbstractEventLoop, bool, bool], MicroBatcher[Input, Score]]
-_VERSION = TypeAdapter(dict[str, int])
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_Batchers = dict[tuple[asyncio.AbstractEventLoop, bool, bool], MicroBatcher[Input, ScoringResult]]
+
+
+class _Runtime(BaseModel):
+    version: int = Field(ge=0)
 
 
 class VLLMRewardClient:
@@ -37,7 +48,9 @@ class VLLMRewardClient:
     `address` is "host:port", `base_url` has a scheme too; without either it is `host` and `port`. `model_name` may be None where
     one model is served. `timeout_s` bounds one request, all attempts together. Up to `max_batch` inputs share a request,
     a single sample waits up to `max_wait_ms` for others, and `max_in_flight` requests run side by side. `pooling_type` and
-    `n_labels` go with every input of `score_batch` and `score_one`. A client may be used in several event loops.
+    `n_labels` go with every input of `score_batch` and `score_one`. Scores by weights that are more than `max_staleness` versions
+    behind the newest that this client knows of are logged, or with `on_stale="raise"` errors. A client may be used in several
+    event loops.
     """
 
     def __init__(
@@ -56,6 +69,8 @@ class VLLMRewardClient:
         n_labels: int | None = None,
         headers: Mapping[str, str] | None = None,
         api_key_env: str | None = None,
+        max_staleness: int | None = None,
+        on_stale: OnStale = "warn",
     ) -> None:
         here = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         url = service_url(f"http://{here if address is None else address}" if base_url is None else base_url)
@@ -67,21 +82,41 @@ class VLLMRewardClient:
         self._n_labels = n_labels
         self._headers = dict(headers or {})
         self._api_key_env = api_key_env
+        self.staleness = Staleness(max_staleness, on_stale)
+        """What this client knows of versions; it may be told of more."""
         self._batchers: _Batchers = {}
         self._closed = False
+
+    @property
+    def base_url(self) -> URL:
+        """Where the server, or the router, is."""
+        return self._base
+
+    @property
+    def api_key_env(self) -> str | None:
+        """The environment variable that holds the key."""
+        return self._api_key_env
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The further headers of every request."""
+        return self._headers
 
     async def score(self, request: ScoringRequest) -> tuple[ScoringResponse, dict[str, Any]]:
         """Score the inputs of a request, which travel as they are.
 
         The second value holds the `request`, the `raw_response` and the number of `attempts`. Raises what the server said:
-        RequestRejected (4xx), ServerUnavailable, ServerAsleep, RewardServerError for scores that are none.
+        RequestRejected (4xx), ServerUnavailable, ServerAsleep, RewardServerError for scores that are none; WeightSyncError for
+        scores by weights that are too old, if `on_stale` says so.
         """
         reply = await self._post(request)
         answer = parsed(reply, request.inputs)
         if isinstance(answer, Refusal):
             raise answer.error
         info = {"request": request.payload(), "raw_response": json.loads(reply.body), "attempts": reply.attempts}
-        return ScoringResponse(answer.scores(), {"model": answer.model, "usage": answer.usage}), info
+        version = version_of(reply)
+        self.staleness.check(version)
+        return ScoringResponse(answer.scores(), {"model": answer.model, "usage": answer.usage, "version": version}), info
 
     async def score_batch(self, inputs: Sequence[Input], *, normalize: bool = True) -> list[float]:
         """Return one number for each input, in order, in requests of up to `max_batch` side by side.
@@ -91,12 +126,12 @@ class VLLMRewardClient:
         size = self._window.max_batch
         chunks = [inputs[start : start + size] for start in range(0, len(inputs), size)]
 
-        async def scored(chunk: Sequence[Input]) -> list[Score | RewardServerError]:
+        async def scored(chunk: Sequence[Input]) -> list[ScoringResult | RewardServerError]:
             until = asyncio.get_running_loop().time() + self._timeout_s
             return await isolated(chunk, lambda part: self._ask(part, until, normalize))
 
         results = await side_by_side([partial(scored, chunk) for chunk in chunks], self._window.max_in_flight)
-        return [self._number(score, index) for index, score in enumerate(chain.from_iterable(results))]
+        return [self._number(result, index) for index, result in enumerate(chain.from_iterable(results))]
 
     def score_batch_sync(self, inputs: Sequence[Input], *, normalize: bool = True) -> list[float]:
         """Do as `score_batch`, and wait for it; works where an event loop runs too (which stands still meanwhile)."""
@@ -106,12 +141,33 @@ class VLLMRewardClient:
     async def score_one(self, input: Input, *, normalize: bool = False) -> ScoringResult:  # noqa: A002
         """Score one input, which travels with those that are asked for at the same time; `normalize` for a probability.
 
-        Raises what the server said of this input: another one's fault does not fail it.
+        Raises what the server said of this input (another one's fault does not fail it), and WeightSyncError as `score` does.
         """
         if self._closed:
             raise RewardServerError(f"the client of {self._base} was closed; build another one")
-        score = await self._batcher(isinstance(input, str), normalize).ask(_checked(input))
-        return ScoringResult(0, score)
+        result = await self._batcher(isinstance(input, str), normalize).ask(_checked(input))
+        self.staleness.check(result.version)
+        return replace(result, index=0)
+
+    def sync_weights(
+        self,
+        params: Mapping[str, Tensor],
+        *,
+        timeout_s: float = 600.0,
+        version: int | None = None,
+        training_mode: RewardModelTrainingMode = RewardModelTrainingMode.FULL,
+    ) -> str:
+        """Have new weights served by the server at this address, and return their version as text; None: the next one.
+
+        Raises WeightSyncError, naming the tensor and the reason, where the server keeps its old weights. Behind a router, or to
+        set more than this, see `create_reward_publisher`.
+        """
+        # Scoring needs no torch; publishing does.
+        from reward_loop.sync.create import create_reward_publisher
+
+        report = create_reward_publisher(self, timeout_s=timeout_s).publish(params, version, training_mode=training_mode)
+        self.staleness.told(report.version)
+        return str(report.version)
 
     async def get_model_version(self) -> int:
         """Return the version of the weights that are served."""
@@ -120,8 +176,8 @@ class VLLMRewardClient:
         if reply.status != 200:
             raise failure(reply)
         try:
-            return _VERSION.validate_json(reply.body)["version"]
-        except (ValidationError, KeyError):
+            return _Runtime.model_validate_json(reply.body).version
+        except ValidationError:
             raise RewardServerError(f"{url} sent no version: {reply.body[:SHOWN]}") from None
 
     async def aclose(self) -> None:
@@ -137,7 +193,7 @@ class VLLMRewardClient:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.aclose()
 
-    def _batcher(self, texts: bool, normalize: bool) -> MicroBatcher[Input, Score]:
+    def _batcher(self, texts: bool, normalize: bool) -> MicroBatcher[Input, ScoringResult]:
         key = asyncio.get_running_loop(), texts, normalize
         if key not in self._batchers:
             for other in [other for other in self._batchers if other[0].is_closed()]:
@@ -147,25 +203,33 @@ class VLLMRewardClient:
             )
         return self._batchers[key]
 
-    async def _ask(self, inputs: Sequence[Input], until: float, normalize: bool) -> Sequence[Score] | Refusal:
+    async def _ask(self, inputs: Sequence[Input], until: float, normalize: bool) -> Sequence[ScoringResult] | Refusal:
         request = ScoringRequest(self.model_name, inputs, self._pooling_type, self._n_labels, normalize)
-        answer = parsed(await self._post(request, until), inputs)
-        return answer.scores() if isinstance(answer, ScoreReply) else answer
+        reply = await self._post(request, until)
+        answer = parsed(reply, inputs)
+        if not isinstance(answer, ScoreReply):
+            return answer
+        version = version_of(reply)
+        return [ScoringResult(index, score, version) for index, score in enumerate(answer.scores())]
 
     async def _post(self, request: ScoringRequest, until: float | None = None) -> Reply:
         url = self._base / "score"
         body = encoded(request.payload(), "VLLMRewardClient")
         return await send(Call(url, self._timeout_s, body, api_key(self._api_key_env, url), self._headers), until)
 
-    def _number(self, score: Score | RewardServerError, index: int) -> float:
-        if isinstance(score, RewardServerError):
-            score.sample = f"inputs[{index}]"
-            raise score
-        if isinstance(score, list):
+    def _number(self, result: ScoringResult | RewardServerError, index: int) -> float:
+        try:
+            if isinstance(result, RewardServerError):
+                raise result
+            self.staleness.check(result.version)
+        except (RewardServerError, WeightSyncError) as error:
+            error.sample = f"inputs[{index}]"
+            raise
+        if isinstance(result.score, list):
             raise RewardServerError(
-                f"{self._base} gave {len(score)} values for inputs[{index}]; score() returns them, score_batch can't"
+                f"{self._base} gave {len(result.score)} values for inputs[{index}]; score() returns them, score_batch can't"
             )
-        return score
+        return result.score
 
 
 def _checked(one: Input) -> Input:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reward_loop.serving.inside.transfer_backend import BACKEND
+from reward_loop.serving.inside.update_directory import VARIABLE
 from reward_loop.serving.spec import ServerSpec
 
 _INSIDE = "reward_loop.serving.inside"
@@ -24,10 +26,13 @@ class Command:
     environment: Mapping[str, str]
 
 
-def command_of(spec: ServerSpec, port: int, environ: Mapping[str, str], *, run_dir: str) -> Command:
-    """Return the command of a server at `port`; `run_dir` takes its sockets."""
+def command_of(
+    spec: ServerSpec, port: int, environ: Mapping[str, str], *, run_dir: str, update_dir: str | None = None
+) -> Command:
+    """Return the command of a server at `port`; `run_dir` takes its sockets, `update_dir` the updates of its weights."""
     arguments = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags(_options(spec, port))]
-    return Command(tuple(arguments), _environment(spec, environ, run_dir))
+    updates = {VARIABLE: update_dir} if update_dir is not None else {}
+    return Command(tuple(arguments), _environment(spec, environ, run_dir) | updates)
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:
@@ -64,6 +69,7 @@ def _options(spec: ServerSpec, port: int) -> dict[str, Any]:
         "max_model_len": spec.max_model_len,
         "trust_remote_code": spec.trust_remote_code or None,
         "middleware": f"{_INSIDE}.endpoints.RewardEndpoints",
+        "weight_transfer_config.backend": BACKEND,
         "disable_log_stats": True,
         "disable_uvicorn_access_log": True,
         # Less than what the keeper waits for: what is in flight gets its answer, and the server still ends by itself.
@@ -77,6 +83,8 @@ def _options(spec: ServerSpec, port: int) -> dict[str, Any]:
     users = dict(spec.engine_kwargs)
     if more := users.pop("middleware", None):
         options["middleware"] = [options["middleware"], *([more] if isinstance(more, str) else more)]
+    if any(name.partition(".")[0].replace("-", "_") == "weight_transfer_config" for name in users):
+        del options["weight_transfer_config.backend"]
     return options | users
 
 

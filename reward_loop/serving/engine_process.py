@@ -34,6 +34,8 @@ class Settings(TypedDict):
     environment: dict[str, str]
     log: str
     run_dir: str
+    update_dir: str | None
+    """What is kept from run to run, and removed if nobody is there for another: when the driver is gone."""
     memory_mb: int | None
     grace_s: float
 
@@ -77,7 +79,14 @@ class EngineProcess:
 
     @classmethod
     async def start(
-        cls, command: Command, *, log: Path, run_dir: str, memory_mb: int | None = None, grace_s: float = 3.0
+        cls,
+        command: Command,
+        *,
+        log: Path,
+        run_dir: str,
+        update_dir: str | None = None,
+        memory_mb: int | None = None,
+        grace_s: float = 3.0,
     ) -> EngineProcess:
         """Start the server; it gets `grace_s` seconds to end when it is told to, then it is killed."""
         with log.open("ab") as errors:
@@ -96,6 +105,7 @@ class EngineProcess:
             environment=dict(command.environment),
             log=str(log),
             run_dir=run_dir,
+            update_dir=update_dir,
             memory_mb=memory_mb,
             grace_s=grace_s,
         )

@@ -64,6 +64,7 @@ class _Keeper:
         self._outer = outer
         self._libc = libc
         self._mapped: set[str] = set()
+        self._driver = -1
 
     def run(self) -> None:
         guards = {0: "stop"}
@@ -72,6 +73,7 @@ class _Keeper:
                 guards[os.pidfd_open(pid)] = name
         except ProcessLookupError:
             return
+        self._driver = next(guard for guard, name in guards.items() if name == "driver")
         server = self._start()
         guards[os.pidfd_open(server.pid)] = "server"
         _say(event="started", pid=server.pid)
@@ -127,9 +129,15 @@ class _Keeper:
         status = server.poll()
         self._mapped |= process_tree.kill_below(os.getpid())
         _clean(self._mapped, self._settings)
+        if self._update_dir_is_orphaned():
+            shutil.rmtree(self._settings["update_dir"], ignore_errors=True)
         if reason != "driver":
             with suppress(OSError):
                 _say(event="ended", reason=reason, status=status)
+
+    def _update_dir_is_orphaned(self) -> bool:
+        """Say whether there is nobody who would start the server again: a driver's input may end well before the driver does."""
+        return self._settings["update_dir"] is not None and bool(select.select([self._driver], [], [], 0)[0])
 
 
 def _say(**event: Any) -> None:

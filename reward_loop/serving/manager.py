@@ -12,10 +12,10 @@ import atexit
 import functools
 import logging
 import weakref
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from reward_loop.config import RewardLoopConfig
 from reward_loop.errors import ConfigError, RewardLoopError, RewardServerError
@@ -24,9 +24,17 @@ from reward_loop.router.configured import router_settings
 from reward_loop.router.process import RouterProcess
 from reward_loop.serving.deployment import whole_config
 from reward_loop.serving.leases import Lease, Leases, LeaseState
+from reward_loop.serving.managed_servers import ManagedServers
 from reward_loop.serving.placed import PlacedReplica
 from reward_loop.serving.placement import placement_of
 from reward_loop.serving.replica import Replica
+from reward_loop.sync.training_mode import RewardModelTrainingMode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from reward_loop.sync.publisher import RewardModelPublisher
+    from reward_loop.sync.report import PublishReport
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +124,33 @@ class RewardModelManager:
     async def snapshot(self) -> dict[str, Any]:
         """Return what the router knows of each replica."""
         return await self._loop.run_async(self._router.snapshot())
+
+    def servers_of(self, model: str | None = None) -> ManagedServers:
+        """Return the servers of the model of this name; None where there is one model."""
+        names = [*self.models] if model is None else [model]
+        chosen = tuple(replica for replica in self.replicas if replica.spec.name in names)
+        if len(names) > 1 or not chosen:
+            raise ConfigError(f"model={model!r} must be one of {', '.join(self.models)}, which are served")
+        return ManagedServers(chosen, self.lease)
+
+    def publisher(self, model: str | None = None, **options: Any) -> RewardModelPublisher:
+        """Return what publishes weights to all servers of a model, as `create_reward_publisher` does with these options."""
+        from reward_loop.sync.create import create_reward_publisher  # serving needs no torch; publishing does
+
+        options.setdefault("settings", self.config.reward_model.sync)
+        options.setdefault("generative", self.servers_of(model).replicas[0].spec.kind == "generative")
+        return create_reward_publisher(self, rank0_only=False, model=model, **options)
+
+    def publish(
+        self,
+        state_dict: Mapping[str, Tensor],
+        version: int | None = None,
+        *,
+        model: str | None = None,
+        training_mode: RewardModelTrainingMode = RewardModelTrainingMode.FULL,
+    ) -> PublishReport:
+        """Have every server of a model serve these weights, as `RewardModelPublisher.publish` does."""
+        return self.publisher(model).publish(state_dict, version, training_mode=training_mode)
 
     def close(self) -> None:
         """Stop the router and the servers; a second call does nothing."""

@@ -1,7 +1,8 @@
 """One vLLM server process on this machine: started, probed, watched, started again after a crash, and stopped.
 
 Invariants: `start` returns only when the server has answered a probe; its port is reserved from the first start to `stop`, so
-that a restart has the same address; after a crash it comes back in the state (awake or asleep) that was last asked for;
+that a restart has the same address, and so are the updates of its weights; after a crash it comes back in the state (awake or
+asleep) that was last asked for;
 whatever fails, no process is left.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import tempfile
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from reward_loop.serving.port import ReservedPort
 from reward_loop.serving.replica import OnChange, ReplicaState
 from reward_loop.serving.restarts import Restarts
 from reward_loop.serving.server_calls import ServerCalls
+from reward_loop.serving.server_files import log_file, new_update_dir
 from reward_loop.serving.spec import ServerSpec
 
 logger = logging.getLogger(__name__)
@@ -36,14 +38,14 @@ _TERMINATION_SHARE = 0.6
 """Of `stop_timeout_s`, what a server gets to end by itself; the rest is for killing it and clearing up."""
 
 
-BuildCommand = Callable[[ServerSpec, int, str], Command]
-"""Gives the command of a server from its spec, its port and the directory of its sockets."""
+BuildCommand = Callable[[ServerSpec, int, str, str], Command]
+"""Gives the command of a server from its spec, its port, the directory of its sockets and that of its updates."""
 
 
-def vllm_command(spec: ServerSpec, port: int, run_dir: str) -> Command:
+def vllm_command(spec: ServerSpec, port: int, run_dir: str, update_dir: str) -> Command:
     """Return the command of a vLLM server in this process's environment; ConfigError without a vLLM that is supported."""
     supported_vllm()
-    return command_of(spec, port, os.environ, run_dir=run_dir)
+    return command_of(spec, port, os.environ, run_dir=run_dir, update_dir=update_dir)
 
 
 class VLLMServer:
@@ -69,6 +71,7 @@ class VLLMServer:
         self._process: EngineProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._log_path: Path | None = None
+        self._update_dir: str | None = None
 
     @property
     def spec(self) -> ServerSpec:
@@ -91,7 +94,7 @@ class VLLMServer:
     def log_path(self) -> Path:
         """The file that takes what it prints."""
         if self._log_path is None:
-            self._log_path = _log_file(self._spec)
+            self._log_path = log_file(self._spec)
         return self._log_path
 
     @property
@@ -120,6 +123,9 @@ class VLLMServer:
         if self._port is not None:
             self._port.release()
             self._port = None
+        if self._update_dir is not None:
+            update_dir, self._update_dir = self._update_dir, None
+            await asyncio.to_thread(shutil.rmtree, update_dir, ignore_errors=True)  # gigabytes, perhaps on a slow disk
 
     async def restart(self) -> str:
         """Stop it, and start it again at the same address."""
@@ -149,10 +155,12 @@ class VLLMServer:
         """Start a process and bring it to the state that is asked for."""
         run_dir = new_run_dir()
         port = self._port.number if self._port is not None else 0
+        self._update_dir = self._update_dir or new_update_dir(self._spec)
         self._process = await EngineProcess.start(
-            self._build(self._spec, port, run_dir),
+            self._build(self._spec, port, run_dir, self._update_dir),
             log=self.log_path,
             run_dir=run_dir,
+            update_dir=self._update_dir,
             memory_mb=self._spec.memory_mb,
             grace_s=self._spec.stop_timeout_s * _TERMINATION_SHARE,
         )
@@ -289,11 +297,3 @@ class VLLMServer:
     def _died(self, ended: Ended) -> RewardServerError:
         words = ended.describe(self._spec.memory_mb)
         return RewardServerError(f"server {self._spec.label} {words} while it started; {explain(self.log_path)}")
-
-
-def _log_file(spec: ServerSpec) -> Path:
-    if spec.log_dir is None:
-        return Path(tempfile.mkdtemp(prefix="reward-loop-logs-")) / f"{spec.label}.log"
-    directory = Path(spec.log_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory / f"{spec.label}.log"

@@ -60,6 +60,8 @@ class ServerSpec:
     memory_mb: int | None = None
     cpu_kv_cache_mb: int = 256
     log_dir: str | None = None
+    update_dir: str | None = None
+    """Directory below which the server keeps the updates of its weights; None for the temporary one of the machine."""
     start_timeout_s: float = 600.0
     stop_timeout_s: float = 5.0
     max_restarts: int = 10
@@ -128,6 +130,7 @@ def _specs_of_model(
         memory_mb=server.memory_mb,
         cpu_kv_cache_mb=server.cpu_kv_cache_mb,
         log_dir=server.log_dir,
+        update_dir=settings.sync.update_dir,
         start_timeout_s=server.start_timeout_s,
         stop_timeout_s=server.stop_timeout_s,
         max_restarts=server.max_restarts,

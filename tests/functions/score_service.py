@@ -35,6 +35,7 @@ class ScoreService:
         self.rules = rules
         self.asked: list[dict[str, Any]] = []
         self.address = ""
+        self.versions: dict[str, int] = {}  # of the weights of models that tell it
         self.held: set[str] = set()  # models that answer only once another hangs
         self.hung = asyncio.Event()
         self.hung_up = asyncio.Event()
@@ -50,7 +51,10 @@ class ScoreService:
         if body["model"] in self.held:
             await self.hung.wait()
         data = [{"index": index, "score": await self._value(rule, ids)} for index, ids in enumerate(body["input"])]
-        return web.json_response({"model": body["model"], "data": data, "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+        version = self.versions.get(body["model"])
+        headers = {} if version is None else {"X-Reward-Model-Version": str(version)}
+        reply = {"model": body["model"], "data": data, "usage": {"prompt_tokens": 1, "total_tokens": 1}}
+        return web.json_response(reply, headers=headers)
 
     async def _value(self, rule: Rule, ids: Sequence[int]) -> Any:
         if rule is not hangs:

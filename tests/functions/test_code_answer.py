@@ -201,8 +201,8 @@ def same_stripped(code: str) -> list[str]:
         "if:",
     ],
 )
-def test_half_a_megabyte_takes_linear_time(piece: str) -> None:
-    text = piece * (500_000 // len(piece))
+def test_an_eighth_of_a_megabyte_takes_linear_time(piece: str) -> None:
+    text = piece * (125_000 // len(piece))
     started = time.perf_counter()
     for response in (text, f"```python\n{text}", f"    {text}", f"def area({text}"):
         program_in(response)

@@ -41,6 +41,13 @@ async def test_the_reward_is_the_score_of_the_conversation() -> None:
     assert result == {"score": last(ids), "rm_score": last(ids), "rm_model": "rm", "rm_tokens": len(ids)}
 
 
+async def test_the_version_of_the_weights_is_told_where_the_server_knows_it() -> None:
+    async with discriminative(last) as (reward, service):
+        assert "rm_version" not in await reward(solution_str="42", raw_prompt=PROMPT)
+        service.versions["rm"] = 0
+        assert (await reward(solution_str="42", raw_prompt=PROMPT))["rm_version"] == 0
+
+
 @pytest.mark.parametrize(("label", "place"), [(-1, 2), (0, 0), (2, 2), (-3, 0)])
 async def test_the_label_says_which_score_is_the_reward_and_all_are_told(label: int, place: int) -> None:
     async with discriminative(labels, label) as (reward, _):

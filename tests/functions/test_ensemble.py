@@ -92,6 +92,13 @@ async def test_every_model_is_asked_and_told_of() -> None:
     }
 
 
+async def test_the_version_of_each_models_weights_is_told_where_its_server_knows_it() -> None:
+    async with ensemble(a=last, b=last, c=last) as (reward, service):
+        service.versions |= {"a": 3, "c": 0}
+        result = await reward(solution_str="42", raw_prompt=PROMPT)
+    assert {name: value for name, value in result.items() if "version" in name} == {"rm_a_version": 3, "rm_c_version": 0}
+
+
 async def test_disagreement_lowers_the_reward() -> None:
     async with ensemble(Reduction("uncertainty", penalty=2.0), a=lambda _: 1.0, b=lambda _: 3.0) as (reward, _):
         assert (await reward(solution_str="42", raw_prompt=PROMPT))["score"] == 0.0
@@ -134,3 +141,5 @@ def test_weights_that_weigh_nothing_are_refused(weights: dict[str, float], said:
 def test_a_model_must_not_be_called_like_what_else_is_told() -> None:
     with pytest.raises(ConfigError, match=r"\['std'\] can't be names"):
         EnsembleReward([member("a"), member("std")])
+    with pytest.raises(ConfigError, match=r"\['a_version'\] can't be names"):
+        EnsembleReward([member("a"), member("a_version")])

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from recipes.tiny_models import judge, process_model, reward_model
 from recipes.tiny_models import tokenizer as qwen
 from reward_loop.config import RewardLoopConfig
-from reward_loop.errors import ConfigError, DataError, RequestRejected
+from reward_loop.errors import ConfigError, DataError, RequestRejected, WeightSyncError
 from reward_loop.functions.custom import adapt
 from reward_loop.functions.model_reward import model_reward
 from reward_loop.managers.naive import NaiveRewardManager
@@ -72,6 +72,18 @@ async def test_a_process_model_rewards_tokens(models: Path, tokenizer_path: str)
     assert responses is not None
     assert len(result["reward_score"]) == responses.shape[1]
     assert [score for score in result["reward_score"] if score] == steps
+
+
+async def test_weights_that_are_too_old_fail_the_sample_where_the_configuration_says_so(models: Path) -> None:
+    sync = {"max_staleness": 1, "on_stale": "raise"}
+    async with score_service(m=last) as service:
+        reward = model_reward(served(models / "rm", sync=sync), service.address, load)
+        for version in (5, 4):
+            service.versions["m"] = version
+            assert (await reward(solution_str="42", raw_prompt=PROMPT))["rm_version"] == version
+        service.versions["m"] = 3
+        with pytest.raises(WeightSyncError, match="max_staleness=1"):
+            await reward(solution_str="42", raw_prompt=PROMPT)
 
 
 async def test_several_models_are_an_ensemble_each_with_its_settings(models: Path) -> None:

@@ -59,6 +59,13 @@ def test_a_response_of_nothing_else_is_one_step(response: str) -> None:
     assert (step.text, step.end) == (response, len(response))
 
 
+async def test_the_version_of_the_weights_is_told_where_the_server_knows_it() -> None:
+    async with process_reward() as (reward, service):
+        assert "rm_version" not in await reward(solution_str=RESPONSE, raw_prompt=PROMPT)
+        service.versions["prm"] = 7
+        assert (await reward(solution_str=RESPONSE, raw_prompt=PROMPT))["rm_version"] == 7
+
+
 @given(st.text("ab \n"), st.sampled_from(["\n\n", "\n", "ab"]))
 def test_steps_are_in_order_and_where_they_say(response: str, separator: str) -> None:
     start = 0

@@ -113,6 +113,12 @@ async def test_the_router_gets_the_key_that_it_is_given(monkeypatch: pytest.Monk
         assert judge.headers[0]["Authorization"] == "Bearer token-of-the-router"
 
 
+async def test_the_version_of_the_weights_is_the_reward_servers_own_word() -> None:
+    status, _, text = completion("yes", version="2026-01-01")
+    assert (await ask((status, {}, text))).version is None
+    assert (await ask((status, {"X-Reward-Model-Version": "0"}, text))).version == 0
+
+
 async def test_an_empty_text_that_the_model_wrote_is_its_text() -> None:
     assert (await ask(completion(""))).text == ""
 

@@ -57,7 +57,7 @@ async def test_a_request_says_what_was_asked_and_no_more() -> None:
 async def test_the_second_value_says_how_it_was_carried() -> None:
     async with service(scores(0.5)) as server:
         response, info = await client(server).score(ScoringRequest("rm", ["a"]))
-    assert response.metadata == {"model": "rm", "usage": {"prompt_tokens": 3, "total_tokens": 3}}
+    assert response.metadata == {"model": "rm", "usage": {"prompt_tokens": 3, "total_tokens": 3}, "version": None}
     assert response.results == [ScoringResult(0, 0.5)]
     assert info["request"] == {"model": "rm", "input": ["a"], "normalize": True}
     assert info["raw_response"]["data"] == [{"index": 0, "score": 0.5}]
@@ -383,9 +383,13 @@ def test_one_client_serves_one_event_loop_after_the_other() -> None:
 async def test_the_version_of_the_weights_is_asked_for() -> None:
     async with service((200, {}, '{"version": 7}')) as server:
         assert await client(server).get_model_version() == 7
-    async with service((200, {}, '{"version": "x"}')) as server:
-        with pytest.raises(RewardServerError, match="sent no version"):
-            await client(server).get_model_version()
+    runtime = {"version": 0, "device": "cpu", "host": "here", "gpus": [], "sync": True, "busy": None}
+    async with service((200, {}, json.dumps(runtime))) as server:
+        assert await client(server).get_model_version() == 0
+    for body in ('{"version": "x"}', '{"version": -1}', "{}", "[]"):
+        async with service((200, {}, body)) as server:
+            with pytest.raises(RewardServerError, match="sent no version"):
+                await client(server).get_model_version()
 
 
 async def test_errors_of_a_batch_pickle() -> None:

@@ -15,7 +15,7 @@ _PROGRAM = Path(__file__).with_name("fake_engine.py")
 def fake_command(*modes: str) -> BuildCommand:
     """Return what builds the command of such a process."""
 
-    def build(_: ServerSpec, port: int, run_dir: str) -> Command:
-        return Command((sys.executable, str(_PROGRAM), str(port), *modes), {"RUN_DIR": run_dir})
+    def build(_: ServerSpec, port: int, run_dir: str, update_dir: str) -> Command:
+        return Command((sys.executable, str(_PROGRAM), str(port), *modes), {"RUN_DIR": run_dir, "UPDATE_DIR": update_dir})
 
     return build

@@ -92,6 +92,22 @@ def test_an_option_of_the_users_takes_the_place_of_ours() -> None:
     assert arguments.count("--middleware") == 2
 
 
+def test_its_weights_can_be_synced_unless_the_user_has_another_way() -> None:
+    assert options_of(SPEC)["--weight-transfer-config.backend"] == ["reward_loop"]
+    for theirs in ({"weight_transfer_config": {"backend": "nccl"}}, {"weight-transfer-config.backend": "nccl"}):
+        options = options_of(replace(SPEC, engine_kwargs=theirs))
+        assert [value for name, value in options.items() if name.startswith("--weight-transfer-config")] in (
+            [['{"backend": "nccl"}']],
+            [["nccl"]],
+        )
+    assert "--weight-transfer-config.backend" not in options_of(replace(SPEC, engine_kwargs={"weight_transfer_config": None}))
+
+
+def test_the_directory_of_its_updates_reaches_both_of_its_processes() -> None:
+    command = command_of(SPEC, 1, {"REWARD_LOOP_UPDATE_DIR": "of another one"}, run_dir="r", update_dir="u")
+    assert command.environment["REWARD_LOOP_UPDATE_DIR"] == "u"
+
+
 def test_the_servers_token_comes_from_the_environment() -> None:
     assert environment_of(replace(SPEC, token_env="KEY"), KEY="secret")["VLLM_API_KEY"] == "secret"
     assert "VLLM_API_KEY" not in environment_of(SPEC, KEY="secret")

@@ -35,9 +35,12 @@ async def said(log: Path, word: str) -> list[str]:
 
 
 async def start(log: Path, *modes: str, grace_s: float = 10.0, memory_mb: int | None = None) -> EngineProcess:
-    run_dir = new_run_dir()
-    command = fake_command("child", *modes)(SPEC, 0, run_dir)
-    return await EngineProcess.start(command, log=log, run_dir=run_dir, grace_s=grace_s, memory_mb=memory_mb)
+    run_dir, update_dir = new_run_dir(), log.with_name("updates")
+    update_dir.mkdir()
+    command = fake_command("child", *modes)(SPEC, 0, run_dir, str(update_dir))
+    return await EngineProcess.start(
+        command, log=log, run_dir=run_dir, update_dir=str(update_dir), grace_s=grace_s, memory_mb=memory_mb
+    )
 
 
 def keepers_of(engine: EngineProcess) -> tuple[int, int]:
@@ -95,6 +98,7 @@ async def test_a_keeper_that_is_killed_leaves_nothing(tmp_path: Path, which: int
     os.kill(keepers[which], signal.SIGKILL)
     assert (await ended(engine)).reason == "keeper"
     await check_nothing_is_left(log, engine.pid, *keepers)
+    assert log.with_name("updates").exists(), "the next run needs them"
 
 
 async def test_a_server_that_takes_too_much_memory_is_killed_and_the_reason_is_said(tmp_path: Path) -> None:
@@ -122,7 +126,8 @@ from tests.serving.test_keeper import start, keepers_of
 
 async def main():
     engine = await start(Path(sys.argv[1]))
-    if os.fork() == 0:  # a child of the driver that holds its descriptors open, as those of multiprocessing do
+    # A child of the driver that holds its descriptors open, as those of multiprocessing do.
+    if "forks" in sys.argv and os.fork() == 0:
         print("forked", os.getpid(), flush=True)
         import time; time.sleep(3600)
     print("server", engine.pid, *keepers_of(engine), flush=True)
@@ -132,14 +137,26 @@ asyncio.run(main())
 """
 
 
-def drive(log: Path, out: Path) -> subprocess.Popen[bytes]:
+def drive(log: Path, out: Path, *how: str) -> subprocess.Popen[bytes]:
     with out.open("w") as output:
-        return subprocess.Popen([sys.executable, "-c", DRIVER, str(log)], stdout=output, cwd=ROOT)
+        return subprocess.Popen([sys.executable, "-c", DRIVER, str(log), *how], stdout=output, cwd=ROOT)
+
+
+async def test_a_driver_that_is_killed_leaves_nothing_neither_processes_nor_updates(tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    driver = drive(log, out)
+    pids = [int(pid) for pid in await said(out, "server")]
+    await said(log, "child")
+    assert log.with_name("updates").exists()
+    driver.kill()
+    driver.wait()
+    await check_nothing_is_left(log, *pids)
+    await until(lambda: not log.with_name("updates").exists())
 
 
 async def test_a_driver_that_is_killed_leaves_nothing_even_with_a_child_that_holds_its_pipes(tmp_path: Path) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
-    driver = drive(log, out)
+    driver = drive(log, out, "forks")
     pids = [int(pid) for pid in await said(out, "server")]
     [forked] = [int(pid) for pid in await said(out, "forked")]
     try:
@@ -147,6 +164,7 @@ async def test_a_driver_that_is_killed_leaves_nothing_even_with_a_child_that_hol
         driver.kill()
         driver.wait()
         await check_nothing_is_left(log, *pids)
+        await until(lambda: not log.with_name("updates").exists())
     finally:
         os.kill(forked, signal.SIGKILL)
 
@@ -165,7 +183,7 @@ def test_shared_memory_that_somebody_holds_is_not_removed(tmp_path: Path) -> Non
 async def test_a_command_that_can_not_run_ends_at_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     run_dir = new_run_dir()
-    engine = await EngineProcess.start(fake_command("ill")(SPEC, 0, run_dir), log=log, run_dir=run_dir)
+    engine = await EngineProcess.start(fake_command("ill")(SPEC, 0, run_dir, ""), log=log, run_dir=run_dir)
     assert await ended(engine) == Ended("server", 1)
     assert "MemoryError" in log.read_text()
     await asyncio.to_thread(check_is_gone, Path(run_dir))

@@ -15,6 +15,7 @@ from typing import Any, cast
 import aiohttp
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoTokenizer, Qwen2ForSequenceClassification
 
 from recipes import tiny_models
@@ -22,6 +23,7 @@ from reward_loop.errors import ConfigError, RewardLoopError, RewardServerError
 from reward_loop.serving import process_tree
 from reward_loop.serving.manager import RewardModelManager
 from reward_loop.serving.server import VLLMServer
+from reward_loop.sync.training_mode import RewardModelTrainingMode
 from tests.processes import ROOT, parent_of, wait_until_gone
 from tests.serving.models import config_of
 from tests.serving.polling import until
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.vllm
 
 TEXTS = ["What is 6 * 7?", "The answer is 42.", "Der Fuchs springt über den Zaun. 🦊"]
 KV_CACHE_MB = 64
+HEAD_ONLY = RewardModelTrainingMode.HEAD_ONLY
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +151,21 @@ async def test_one_that_is_killed_asleep_comes_back_asleep_and_scores_the_same(
         assert await scores(colocated.get_router_address()) == pytest.approx(expected, abs=1e-4)
 
 
+async def test_what_is_published_while_they_sleep_scores_under_the_next_lease(
+    colocated: RewardModelManager, model: Path, expected: list[float]
+) -> None:
+    head = load_file(model / "model.safetensors")["score.weight"]
+    assert colocated.publish({"score.weight": -head}, 7, training_mode=HEAD_ONLY).version == 7
+    assert colocated.state == "asleep"
+    async with colocated.lease():
+        assert await scores(colocated.get_router_address()) == pytest.approx([-score for score in expected], abs=1e-4)
+    assert (await colocated.publisher("rm").publish_async({"score.weight": head}, training_mode=HEAD_ONLY)).version == 8
+    with pytest.raises(ConfigError, match=r"model='other' must be one of rm"):
+        colocated.publisher("other")
+    async with colocated.lease():
+        assert await scores(colocated.get_router_address()) == pytest.approx(expected, abs=1e-4)
+
+
 async def test_standalone_servers_never_sleep_lose_nothing_to_a_crash_and_stop_with_requests_in_flight(
     model: Path, expected: list[float]
 ) -> None:
@@ -170,6 +188,12 @@ async def test_standalone_servers_never_sleep_lose_nothing_to_a_crash_and_stop_w
                 await asyncio.sleep(0.1)
             while not all(replica["requests"] and replica["state"] == "active" for replica in await known(manager)):
                 await scores(address)
+        weights = load_file(model / "model.safetensors")
+        report = manager.publish({**weights, "score.weight": -weights["score.weight"]})
+        assert [each.server for each in report.replicas] == [replica.url for replica in manager.replicas]
+        for replica in manager.replicas:
+            served = await scores(replica.url.removeprefix("http://"))
+            assert served == pytest.approx([-score for score in expected], abs=1e-4)
         pids = tree_of(manager)
         flying = [asyncio.create_task(scores(address, TEXTS * 100)) for _ in range(8)]
         await asyncio.sleep(0)

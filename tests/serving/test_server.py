@@ -75,6 +75,33 @@ async def test_after_a_crash_it_is_back_at_the_same_address_as_it_was(spec: Serv
         assert states == ["restarting", "awake", *(["asleep"] if asleep else [])]
 
 
+def update_dir_of(server: VLLMServer) -> Path:
+    """The directory that the server's process was given for its updates."""
+    variables = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+    return Path(next(each.removeprefix(b"UPDATE_DIR=").decode() for each in variables if each.startswith(b"UPDATE_DIR=")))
+
+
+async def test_its_updates_outlive_crashes_and_restarts_and_end_with_it(spec: ServerSpec, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "large" / "disk"
+    async with VLLMServer(replace(spec, update_dir=str(elsewhere)), build=fake_command()) as server:
+        directory = update_dir_of(server)
+        assert directory.parent == elsewhere
+        (directory / "record.json").write_text("{}")
+        os.kill(server.pid, signal.SIGKILL)
+        await until(lambda: server.state == "restarting")
+        await server.wake_up()
+        await server.restart()
+        assert update_dir_of(server) == directory
+        assert (directory / "record.json").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_two_servers_keep_their_updates_apart(spec: ServerSpec, tmp_path: Path) -> None:
+    shared = replace(spec, update_dir=str(tmp_path / "updates"))
+    async with VLLMServer(shared, build=fake_command()) as one, VLLMServer(shared, build=fake_command()) as other:
+        assert update_dir_of(one) != update_dir_of(other)
+
+
 async def test_a_wake_up_that_meets_a_crash_waits_for_the_restart(spec: ServerSpec) -> None:
     async with VLLMServer(spec, asleep=True, build=fake_command()) as server:
         os.kill(server.pid, signal.SIGKILL)

@@ -35,6 +35,11 @@ def test_on_a_cpu_what_was_set_holds(model: str) -> None:
     assert (spec.dtype, spec.tensor_parallel_size) == ("bfloat16", 2)
 
 
+def test_updates_are_kept_where_the_configuration_says(model: str) -> None:
+    assert specs_of(config_of(model))[0].update_dir is None
+    assert specs_of(config_of(model, sync={"update_dir": "/large"}))[0].update_dir == "/large"
+
+
 def test_replicas_are_numbered(model: str) -> None:
     specs = specs_of(config_of(model, replicas=3, model={"path": model, "name": "rm"}))
     assert [(spec.name, spec.replica, spec.label) for spec in specs] == [("rm", n, f"rm-{n}") for n in range(3)]

@@ -36,14 +36,25 @@ class Residence:
     """What of the model is in memory."""
 
     asleep: bool = False
+    weights_asleep: bool = False
+    """False also while all but the weights sleeps: they can be synced then."""
     dropped: bool = False
 
     def check(self) -> None:
         """Raise Refusal (503, 409) if nothing can be computed now."""
         if self.asleep:
             raise Refusal(503, "asleep", "the server sleeps; hold a lease of the RewardModelManager, or POST /wake_up first")
+        self.check_dropped()
+
+    def check_weights(self) -> None:
+        """Raise Refusal (503) if there is no place for weights now."""
+        if self.weights_asleep:
+            raise Refusal(503, "asleep", "the weights sleep; hold a lease, or POST /wake_up?tags=weights, before they are synced")
+
+    def check_dropped(self) -> None:
+        """Raise Refusal (409) if the weights were dropped."""
         if self.dropped:
-            raise Refusal(409, "weights_dropped", "the weights were dropped (sleep level 2); sync them before scoring")
+            raise Refusal(409, "weights_dropped", "the weights were dropped (sleep level 2); sync them all before scoring")
 
 
 def computes(path: str) -> bool:

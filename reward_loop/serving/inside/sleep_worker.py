@@ -10,10 +10,7 @@ checkpoint has them.
 
 from __future__ import annotations
 
-import ctypes
-import gc
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +19,21 @@ from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.v1.worker.cpu_worker import CPUWorker
 
+from reward_loop.serving.inside.committed_weights import CommittedWeights
+from reward_loop.serving.inside.memory import blocks_reused, give_back
+from reward_loop.serving.inside.model_loading import without_head_bias
+from reward_loop.serving.inside.packed_weights import NoWeights, packed_weights, repack_shared
 from reward_loop.serving.inside.seeded_prefill import guard_if_needed
+from reward_loop.serving.inside.staged_file import Weights
+from reward_loop.serving.inside.transfer_backend import register_backend
+from reward_loop.serving.inside.update_directory import UpdateDirectory
 
-Weights = Iterator[tuple[str, torch.Tensor]]
 Sizes = list[tuple[Any, int]]
 """Emptied storages (torch.UntypedStorage, whose `fill_` its stubs don't know) and the bytes that each had."""
 
-guard_if_needed()  # where vLLM's plugins are switched off (VLLM_PLUGINS), the worker is still ours
+# Where vLLM's plugins are switched off (VLLM_PLUGINS), the worker is still ours.
+guard_if_needed()
+register_backend()
 
 
 class SleepCPUWorker(CPUWorker):  # type: ignore[misc, unused-ignore]  # untyped where vLLM is not installed
@@ -47,16 +52,17 @@ class SleepCPUWorker(CPUWorker):  # type: ignore[misc, unused-ignore]  # untyped
             raise NotImplementedError(f"load_format={kind} can't read a checkpoint again: sleep with level 2 and sync")
         self._level = level
         self.discard(("kv_cache",))
-        for module in self._packed():
-            module.cpu_linear = _NoWeights.of(module)
-        self._weights += _freed(self.model_runner.get_model().parameters())
-        _give_back()
+        model = self.model_runner.get_model()
+        for module in packed_weights(model):
+            module.cpu_linear = _no_weights(module)
+        self._weights += _freed(model.parameters())
+        give_back()
 
     def discard(self, tags: tuple[str, ...]) -> None:
         """Give back the key-value cache."""
         if "kv_cache" in tags:
             self._cache += _freed(self.model_runner.kv_caches)
-            _give_back()
+            give_back()
 
     def wake_up(self, tags: list[str] | None = None) -> None:
         """Take back what `tags` name, "weights" or "kv_cache" (None: both)."""
@@ -73,16 +79,17 @@ class SleepCPUWorker(CPUWorker):  # type: ignore[misc, unused-ignore]  # untyped
             if not Path(weights_path).is_dir():  # vLLM finds out half-way, and its engine ends with the next request
                 raise FileNotFoundError(f"weights_path={weights_path!r} is no directory on the server's machine")
             self.model_config.model, self.model_config.revision = weights_path, None
-        weights = self._checkpoint() if weights_iterator is None else weights_iterator
-        super().reload_weights(weights_iterator=_without_head_bias(weights, self.model_runner.get_model()), **how)
-        for module in self._packed():
-            if isinstance(module.cpu_linear, _NoWeights):  # shares its weight with another one, and none is in the checkpoint
-                module.quant_method.process_weights_after_loading(module)
-        _give_back()
+            self._directory().forget()  # what was synced is no update of this checkpoint
+        model = self.model_runner.get_model()
+        weights, packed = self._checkpoint() if weights_iterator is None else weights_iterator, packed_weights(model)
+        with blocks_reused():
+            super().reload_weights(weights_iterator=without_head_bias(weights, model), **how)
+            repack_shared(packed)
 
     def committed_updates(self) -> Mapping[str, torch.Tensor]:
-        """Return the weights, by their name in the checkpoint, that were synced since the start and outlive a sleep: none yet."""
-        return {}
+        """Return the weights, by their name in the checkpoint, that were synced and outlive a sleep; raises WeightSyncError."""
+        directory = self._directory()
+        return CommittedWeights(directory, directory.record())
 
     def _wake_weights(self, level: int) -> None:
         sizes, self._weights = self._weights, []
@@ -102,19 +109,13 @@ class SleepCPUWorker(CPUWorker):  # type: ignore[misc, unused-ignore]  # untyped
     def _loader(self) -> Any:
         return get_model_loader(self.vllm_config.load_config)
 
-    def _packed(self) -> list[Any]:
-        """Return the modules whose weights live in a packed copy that only their `cpu_linear` refers to."""
-        return [module for module in self.model_runner.get_model().modules() if "cpu_linear" in vars(module)]
+    def _directory(self) -> UpdateDirectory:
+        return UpdateDirectory.of(self.vllm_config.instance_id)
 
 
-def _without_head_bias(weights: Weights, model: torch.nn.Module) -> Weights:
-    """Yield all but the bias of vLLM's own head, put in place here: the head's loader loses it when it loads a second time."""
-    bias = dict(model.named_parameters()).get("score.bias")
-    for name, weight in weights:
-        if name == "score.bias" and bias is not None:
-            bias.data.copy_(weight)
-        else:
-            yield name, weight
+def _no_weights(module: torch.nn.Module) -> NoWeights:
+    weight = get_layerwise_info(module).restore_metadata[0].get("weight")  # the shape before it was packed
+    return NoWeights(weight.shape[0] if weight is not None else 1)
 
 
 def _freed(tensors: Iterable[torch.Tensor]) -> Sizes:
@@ -134,26 +135,3 @@ def _take_back(sizes: Sizes) -> None:
         storage, size = sizes.pop()
         storage.resize_(size)
         storage.fill_(0)  # what lay in the cache may be NaN, and 0 * NaN reaches who uses its block next
-
-
-@dataclass(frozen=True, slots=True)
-class _NoWeights:
-    """Stands for a packed weight that was given back: its products are NaN."""
-
-    outputs: int
-
-    @classmethod
-    def of(cls, module: torch.nn.Module) -> _NoWeights:
-        weight = get_layerwise_info(module).restore_metadata[0].get("weight")  # the shape before it was packed
-        return cls(weight.shape[0] if weight is not None else 1)
-
-    def __call__(self, inputs: torch.Tensor, *_: Any) -> torch.Tensor:
-        return inputs.new_full((*inputs.shape[:-1], self.outputs), torch.nan)
-
-
-def _give_back() -> None:
-    """Return freed memory to the operating system: glibc keeps what is below the top of its heap."""
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from reward_loop.serving.server import VLLMServer
+from reward_loop.sync.host import host_id
 from tests.vllm_servers import MAX_TOKENS, ask
 
 pytestmark = pytest.mark.vllm
@@ -21,7 +22,9 @@ async def test_health_says_what_is_served(reward_server: VLLMServer) -> None:
 async def test_world_size_and_version_are_there(reward_server: VLLMServer) -> None:
     assert await ask(reward_server.url, "/get_world_size") == (200, {"world_size": 1})
     assert await ask(reward_server.url, "/get_world_size?include_dp=false") == (200, {"world_size": 1})
-    assert await ask(reward_server.url, "/runtime_version") == (200, {"version": 0})
+    status, runtime = await ask(reward_server.url, "/runtime_version")
+    assert status == 200
+    assert runtime == {"version": 0, "device": "cpu", "host": host_id(), "gpus": [], "sync": True, "busy": None}
 
 
 async def test_vllms_own_score_still_works(reward_server: VLLMServer) -> None:

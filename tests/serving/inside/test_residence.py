@@ -29,12 +29,19 @@ def test_everything_passes_while_the_model_is_there() -> None:
     Residence().check()
 
 
+def test_new_weights_find_their_place_while_all_but_the_weights_sleeps() -> None:
+    Residence(asleep=True, dropped=True).check_weights()
+    with pytest.raises(Refusal, match="the weights sleep") as caught:
+        Residence(asleep=True, weights_asleep=True).check_weights()
+    assert (caught.value.status, caught.value.kind) == (503, "asleep")
+
+
 @pytest.mark.parametrize(
     ("residence", "status", "kind", "words"),
     [
         (Residence(asleep=True), 503, "asleep", "POST /wake_up first"),
         (Residence(asleep=True, dropped=True), 503, "asleep", "POST /wake_up first"),
-        (Residence(dropped=True), 409, "weights_dropped", "sync them before scoring"),
+        (Residence(dropped=True), 409, "weights_dropped", "sync them all before scoring"),
     ],
 )
 def test_nothing_is_computed_while_it_is_not(residence: Residence, status: int, kind: str, words: str) -> None:
