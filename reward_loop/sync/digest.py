@@ -1,9 +1,10 @@
 """A digest of a bucket that costs little more than one read of its memory, and is the same on every device.
 
-The bytes are laid out as tables of ROWS x COLUMNS words of 64 bits, with zeros behind the end. The sums of each table's rows,
-columns and diagonals, modulo 2**64, and the length are hashed by BLAKE2. So any changed byte is noticed, and any two words that
-changed places; the diagonals see what rows and columns do not, such as two rows of an identity matrix that changed places. It
-guards against accidents, not against an attacker.
+The bytes are laid out as tables of ROWS x COLUMNS words of 64 bits, with zeros behind the end. The sums of each table's columns
+and diagonals, modulo 2**64, and the length are hashed by BLAKE2. So any changed byte is noticed, and so are any two words that
+changed places: in different columns they change the columns' sums, in one column the diagonals'. Rows that changed places change
+these too, even where each of them is but another arrangement of the same words, as in an identity matrix. It guards against
+accidents, not against an attacker.
 
 Invariant: only integer sums that wrap around, so that neither device, threads nor the order of summation matter.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 ROWS, COLUMNS = 256, 512
-"""1 MiB a table: a core's cache holds it, and all but the first sums are made there."""
+"""1 MiB a table: a core's cache holds it, and the second sums are made there."""
 _WORD = 8
 _TABLE_BYTES = ROWS * COLUMNS * _WORD
 _DIGEST_BYTES = 16
@@ -28,9 +29,9 @@ def digest_of(bucket: torch.Tensor) -> str:
     sums: list[torch.Tensor] = []
     for begin in range(0, size, _TABLE_BYTES):
         words = _words(bucket[begin : begin + _TABLE_BYTES])
-        table = words.view(ROWS, COLUMNS)
+        # A row begins one word later than a table's would: the words of a diagonal are below each other. All but a few have one.
         diagonals = words.as_strided((ROWS - 1, COLUMNS), (COLUMNS + 1, 1), words.storage_offset())
-        sums += table.sum(1), table.sum(0), diagonals.sum(0)
+        sums += words.view(ROWS, COLUMNS).sum(0), diagonals.sum(0)
     hashed = hashlib.blake2b(str(size).encode(), digest_size=_DIGEST_BYTES)
     if sums:
         plain: Any = torch.cat(sums).cpu().view(torch.uint8).numpy()
