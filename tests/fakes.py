@@ -1,17 +1,22 @@
-"""What many tests share: a tiny tokenizer made on the spot, and batches of rollouts as text or as token ids."""
+"""What many tests share: a tiny tokenizer made on the spot, and batches of rollouts as text or as token ids.
+
+transformers, which takes longer to import than all else here, waits for the first tokenizer: workers import this file too.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 from reward_loop.config import RewardLoopConfig
 from reward_loop.data import DataProto
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 PAD, EOS = "<pad>", "<eos>"
 _CORPUS = ["What is six times seven? The answer is 42.", "Let me think: #### 42", "Der Fuchs springt über den Zaun."]
@@ -20,6 +25,8 @@ _CORPUS = ["What is six times seven? The answer is 42.", "Let me think: #### 42"
 @functools.cache
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level BPE: any text comes back as it was; `<pad>` and `<eos>` are special."""
+    from transformers import PreTrainedTokenizerFast
+
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()

@@ -19,6 +19,7 @@ from reward_loop import DataProto, RewardLoopManager, RewardLoopWorker, RewardMa
 from reward_loop.errors import DataError
 from reward_loop.outcome import BatchFailed
 from tests.fakes import config_of, text_batch, tiny_tokenizer
+from tests.graders import gives_back_its_inputs
 from tests.pipe import Pipe
 from tests.results import rows
 
@@ -210,11 +211,6 @@ async def test_d22_a_batch_does_not_block_the_event_loop_that_awaits_it() -> Non
     with RewardLoopManager({}, compute_score=waits_for_the_caller) as manager:
         result, _ = await asyncio.gather(manager.compute_rm_score_async(text_batch(["x"])), caller())
     assert rows(result, "rm_scores") == [[1]]
-
-
-def gives_back_its_inputs(data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any]) -> dict[str, Any]:
-    inputs = {"data_source": data_source, "solution_str": solution_str, "ground_truth": ground_truth, "extra_info": extra_info}
-    return {"score": 1.0, "inputs": inputs}
 
 
 def gives_back_all_inputs(

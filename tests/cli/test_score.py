@@ -428,7 +428,7 @@ def test_memory_does_not_grow_with_the_file(write_jsonl: Write, tmp_path: Path) 
     def peak_mb(rows: int) -> float:
         path = tmp_path / f"{rows}.jsonl"
         with path.open("w") as file:
-            file.writelines(f"{json.dumps(gsm8k(row, thought='Let me think. ' * 200))}\n" for row in range(rows))
+            file.writelines(f"{json.dumps(gsm8k(row, thought='Let me think. ' * 600))}\n" for row in range(rows))
         code = (
             "import resource, sys\nfrom reward_loop.cli.main import main\n"
             "try: main()\nfinally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
@@ -439,5 +439,5 @@ def test_memory_does_not_grow_with_the_file(write_jsonl: Write, tmp_path: Path) 
         assert f"{rows} rows in" in ended.stderr
         return int(ended.stdout) / (1024 if sys.platform == "linux" else 1024**2)
 
-    small, large = peak_mb(6_000), peak_mb(60_000)  # 18 and 180 MB of text
+    small, large = peak_mb(2_000), peak_mb(20_000)  # 17 and 170 MB of text
     assert large < 1.25 * small

@@ -19,6 +19,7 @@ class Point(NamedTuple):
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda held: st.lists(held) | st.dictionaries(st.text(), held) | st.tuples(held) | st.sets(st.integers()),
+    max_leaves=20,
 )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from reward_loop import RewardLoopManager, RewardLoopWorker, register_rule
+from reward_loop import RewardLoopManager, RewardLoopWorker
 from reward_loop.errors import ConfigError
 from reward_loop.functions.isolated import isolated
 from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
-from tests.graders import where
+from tests.graders import RULES, where
 from tests.pipe import Pipe
 from tests.processes import ROOT, wait_until_gone
 from tests.results import rows
@@ -73,19 +73,8 @@ def test_a_function_may_declare_where_it_runs() -> None:
         assert rows(manager.compute_rm_score(text_batch(["a"])), "pid") == [os.getpid()]
 
 
-@register_rule("tests/killable")
-@isolated("process")
-def killable(solution_str: str, ground_truth: object) -> dict[str, Any]:
-    return {"score": 1.0, "pid": os.getpid()}
-
-
-@register_rule("tests/in_a_thread")
-def in_a_thread(solution_str: str, ground_truth: object) -> dict[str, Any]:
-    return {"score": 1.0, "pid": os.getpid()}
-
-
 def test_each_rule_runs_where_it_declares_also_within_one_batch() -> None:
-    sources = ["tests/killable", "tests/in_a_thread"] * 10
+    sources = RULES * 10
     with RewardLoopManager(config_of()) as manager:
         result = manager.compute_rm_score(text_batch(["a"] * 20, data_source=sources))
     here = [pid == os.getpid() for pid in rows(result, "pid")]
@@ -95,7 +84,7 @@ def test_each_rule_runs_where_it_declares_also_within_one_batch() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_rules_that_only_this_process_has_registered_are_known_to_workers_and_their_graders() -> None:
-    sources = ["tests/killable", "tests/in_a_thread"] * 10
+    sources = RULES * 10
     with RewardLoopManager(config_of(reward_model={"executor": "ray", "num_workers": 1})) as manager:
         result = manager.compute_rm_score(text_batch(["a"] * 20, data_source=sources))
     pids = rows(result, "pid")
@@ -212,7 +201,7 @@ def check_a_mixed_batch(config: dict[str, Any], texts: list[str], deadline_s: fl
 
 
 def test_ten_that_hang_and_ten_that_crash_of_a_thousand_cost_only_themselves(nasty: str) -> None:
-    deadline_s = 4.0
+    deadline_s = 3.0
     config = {
         "reward_model": {"isolation": "process", "timeout_s": deadline_s, "on_error": "mask"},
         "custom_reward_function": {"path": nasty},
@@ -224,7 +213,7 @@ def test_ten_that_hang_and_ten_that_crash_of_a_thousand_cost_only_themselves(nas
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("manager", ["naive", "remote"])
 def test_the_same_holds_on_ray(nasty: str, manager: str) -> None:
-    deadline_s = 6.0
+    deadline_s = 4.0
     config = {
         "reward_model": {
             "executor": "ray",

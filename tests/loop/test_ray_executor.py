@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reward_loop import DataProto, RewardLoopManager, RewardManagerBase, register
+from reward_loop import DataProto, RewardLoopManager
 from reward_loop.errors import ConfigError, DataError
 from tests.fakes import config_of, text_batch
 from tests.pipe import Pipe
@@ -146,33 +145,16 @@ def test_extra_info_that_cannot_be_sent_costs_only_its_sample(workers: RewardLoo
     assert "can't be sent from a worker: TypeError: cannot pickle 're.Match' object" in rows(result, "reward_message")[1]
 
 
-# -- managers of users -----------------------------------------------------------------------------------------------
-
-
-def test_a_manager_that_only_this_process_has_registered_works_by_name() -> None:
-    @register("registered_in_a_test")
-    class ByHand(RewardManagerBase):
-        async def run_single(self, data: DataProto) -> dict[str, Any]:
-            return {"reward_score": 7.0}
-
-    with on_ray(judge, reward_manager={"name": "registered_in_a_test"}) as manager:
-        result = manager.compute_rm_score(text_batch(["a", "b"]))
-    assert rows(result, "rm_scores") == [[7], [7]]
-
-
-def test_the_manager_remote_has_one_pool_per_node_whatever_the_number_of_workers() -> None:
-    def grade(solution_str: str) -> dict[str, Any]:
-        return {"score": 1.0, "pid": os.getpid(), "is_main": threading.current_thread() is threading.main_thread()}
-
-    settings: dict[str, Any] = {"reward_manager": {"name": "remote"}, "reward_kwargs": {"num_processes": 2}}
-    with on_ray(grade, num_workers=2, **settings) as manager:
-        result = manager.compute_rm_score(text_batch(["x"] * 60))
-    assert set(statuses(result)) == {"ok"}
-    assert set(rows(result, "is_main")) == {True}
-    assert 1 <= len(pids(result)) <= 2
-
-
 # -- workers that die ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mortals(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RewardLoopManager, Pipe]]:
+    """Two workers that die of some samples; whoever has died has a successor when the next batch comes."""
+    pipe = Pipe(tmp_path_factory.mktemp("mortals") / "pipe")
+    with on_ray(partial(dies_or_scores, path=pipe.path), num_workers=2) as manager:
+        yield manager, pipe
+    pipe.close()
 
 
 def dies_or_scores(solution_str: str, path: Path) -> dict[str, Any]:
@@ -187,54 +169,37 @@ def dies_or_scores(solution_str: str, path: Path) -> dict[str, Any]:
     return {"score": 1.0, "pid": os.getpid()}
 
 
-async def test_kill_minus_nine_in_mid_run_loses_nothing_and_repeats_nothing(pipe: Pipe) -> None:
+async def test_kill_minus_nine_in_mid_run_loses_nothing_and_repeats_nothing(mortals: tuple[RewardLoopManager, Pipe]) -> None:
+    manager, pipe = mortals
     items = [text_batch(["victim" if number == 5 else "x"]) for number in range(60)]
     found: list[tuple[int, str]] = []
 
-    async def consume(manager: RewardLoopManager) -> None:
+    async def consume() -> None:
         found.extend([(scored.item, scored.outcome.status) async for scored in manager.stream(items, max_pending=20)])
 
-    with on_ray(partial(dies_or_scores, path=pipe.path), num_workers=2) as manager:
-        consumer = asyncio.create_task(consume(manager))
-        victim = int(await asyncio.to_thread(pipe.hear))
-        os.kill(victim, signal.SIGKILL)
-        await consumer
-        assert sorted(found) == [(number, "ok") for number in range(60)]
-        later = await manager.compute_rm_score_async(text_batch(["x"] * 200))
-        assert set(statuses(later)) == {"ok"}
-        assert len(pids(later)) == 2  # the dead worker's successor takes its part
-        assert victim not in pids(later)
+    consumer = asyncio.create_task(consume())
+    victim = int(await asyncio.to_thread(pipe.hear))
+    os.kill(victim, signal.SIGKILL)
+    await consumer
+    assert sorted(found) == [(number, "ok") for number in range(60)]
+    later = await manager.compute_rm_score_async(text_batch(["x"] * 200))
+    assert set(statuses(later)) == {"ok"}
+    assert len(pids(later)) == 2  # the dead worker's successor takes its part
+    assert victim not in pids(later)
 
 
-def test_a_sample_that_kills_its_worker_each_time_is_an_error_and_all_others_are_right(pipe: Pipe) -> None:
+def test_a_sample_that_kills_its_worker_each_time_is_an_error_and_all_others_are_right(
+    mortals: tuple[RewardLoopManager, Pipe],
+) -> None:
+    manager, _ = mortals
     texts = ["x", "poison", *["x"] * 18]
-    with on_ray(partial(dies_or_scores, path=pipe.path), num_workers=2) as manager:
-        result = manager.compute_rm_score(text_batch(texts))
+    result = manager.compute_rm_score(text_batch(texts))
     assert statuses(result) == ["error" if text == "poison" else "ok" for text in texts]
     assert [row[0] for row in rows(result, "rm_scores")] == [float(text != "poison") for text in texts]
     assert rows(result, "reward_message")[1].startswith("WorkerDied: ")
 
 
-# -- slow samples ----------------------------------------------------------------------------------------------------
-
-
-def waits_for_a_line(solution_str: str, path: Path) -> float:
-    if solution_str == "slow":
-        with path.open() as lines:
-            lines.readline()
-    return 1.0
-
-
-async def test_a_slow_sample_holds_up_its_worker_and_nothing_else(pipe: Pipe) -> None:
-    items = [text_batch(["slow" if number == 0 else "x"]) for number in range(50)]
-    order: list[int] = []
-    with on_ray(partial(waits_for_a_line, path=pipe.path), num_workers=2, max_threads=1) as manager:
-        async for scored in manager.stream(items):
-            order.append(scored.item)
-            if len(order) == 48:  # one more may have been handed to the worker that waits
-                pipe.say("go on")
-    assert sorted(order) == list(range(50))
-    assert 0 in order[48:]
+# -- leaving early ---------------------------------------------------------------------------------------------------
 
 
 _began = asyncio.Event()  # in the worker: the tests' process never sets it

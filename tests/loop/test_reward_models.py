@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -47,17 +49,33 @@ def settings(model: str, **more: Any) -> dict[str, Any]:
     return {"reward_model": {"enable": True, **served, "server": {"cpu_kv_cache_mb": 64}, "on_error": "mask", **more}}
 
 
-@pytest.fixture(scope="module")
-def standalone(model: str) -> Iterator[RewardLoopManager]:
-    with RewardLoopManager(settings(model, enable_resource_pool=True)) as manager:
-        yield manager
+PLACES: dict[str, dict[str, Any]] = {
+    "standalone": {"enable_resource_pool": True},
+    "colocated": {"executor": "ray", "num_workers": 2},
+}
 
 
 @pytest.fixture(scope="module")
-def colocated(model: str, ray_cluster: None) -> Iterator[RewardLoopManager]:
-    del ray_cluster
-    with RewardLoopManager(settings(model, executor="ray", num_workers=2)) as manager:
-        yield manager
+def managers(request: pytest.FixtureRequest, model: str) -> Iterator[dict[str, RewardLoopManager]]:
+    """The managers that the session's tests ask for, started side by side: a server's start is the work of a single core."""
+    wanted = {name for item in request.session.items if item.path == request.path for name in getattr(item, "fixturenames", ())}
+    if "colocated" in wanted:
+        request.getfixturevalue("ray_cluster")
+    with ThreadPoolExecutor() as threads, ExitStack() as stack:
+        starting = {name: threads.submit(RewardLoopManager, settings(model, **PLACES[name])) for name in wanted & PLACES.keys()}
+        yield {name: stack.enter_context(manager.result()) for name, manager in starting.items()}
+
+
+@pytest.fixture
+def standalone(managers: dict[str, RewardLoopManager]) -> RewardLoopManager:
+    """Servers of its own, awake all the time."""
+    return managers["standalone"]
+
+
+@pytest.fixture
+def colocated(managers: dict[str, RewardLoopManager]) -> RewardLoopManager:
+    """Workers on Ray, and servers that sleep while nobody scores."""
+    return managers["colocated"]
 
 
 def rewards(scored: DataProto) -> list[float]:

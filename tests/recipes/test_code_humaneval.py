@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from recipes.code_humaneval.run import main
 from reward_loop.config import SandboxConfig
 from reward_loop.errors import ConfigError
 from reward_loop.sandbox.probe import choose_level, probe
+from tests.recipes.conftest import RunHere
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEMS = ROOT / ".." / "shared" / "data" / "humaneval" / "HumanEval.jsonl.gz"
@@ -27,11 +29,6 @@ def walls() -> None:
         choose_level(SandboxConfig(), probe(SandboxConfig()))
     except ConfigError as error:
         pytest.skip(f"this machine has no sandbox: {error}")
-
-
-def run_recipe(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "recipes" / "code_humaneval" / "run.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def rows_of(stdout: str) -> dict[str, list[str]]:
@@ -56,7 +53,8 @@ def problems_file(folder: Path, solution: str) -> Path:
 @pytest.mark.usefixtures("walls")
 @pytest.mark.skipif(not PROBLEMS.exists(), reason="needs ../shared/data/humaneval beside the checkout")
 def test_all_canonical_solutions_pass_and_everything_else_gets_its_verdict() -> None:
-    ended = run_recipe()
+    command = [sys.executable, str(ROOT / "recipes" / "code_humaneval" / "run.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     rows = rows_of(ended.stdout)
     assert rows["canonical"][:3] == rows["canonical, completion only"][:3] == ["164", "164 passed", "164"]
@@ -68,19 +66,14 @@ def test_all_canonical_solutions_pass_and_everything_else_gets_its_verdict() -> 
 
 
 @pytest.mark.usefixtures("walls")
-def test_a_verdict_that_is_not_as_expected_is_listed_and_ends_with_exit_code_1(tmp_path: Path) -> None:
-    ended = run_recipe(problems_file(tmp_path, "    return a - b\n"), "sandbox.timeout_s=2")
-    assert ended.returncode == 1, ended.stderr
-    assert "NOT AS EXPECTED Own/0 canonical: failed (AssertionError: assert candidate(1, 2) == 3), not passed\n" in ended.stdout
-    assert ended.stdout.endswith(f"{2 + ATTACKS} of {4 + ATTACKS} verdicts are as expected\n")
+def test_a_verdict_that_is_not_as_expected_is_listed_and_ends_with_exit_code_1(tmp_path: Path, run_here: RunHere) -> None:
+    ended = run_here(main, problems_file(tmp_path, "    return a - b\n"), "sandbox.timeout_s=2")
+    assert ended.code == 1
+    assert "NOT AS EXPECTED Own/0 canonical: failed (AssertionError: assert candidate(1, 2) == 3), not passed\n" in ended.output
+    assert ended.output.endswith(f"{2 + ATTACKS} of {4 + ATTACKS} verdicts are as expected\n")
 
 
-def test_a_missing_file_and_a_bad_setting_are_named(tmp_path: Path) -> None:
-    ended = run_recipe(tmp_path / "nothing.gz")
-    assert (ended.returncode, ended.stderr) == (
-        1,
-        f"{tmp_path / 'nothing.gz'} is no file; it comes from https://github.com/openai/human-eval\n",
-    )
-    ended = run_recipe(problems_file(tmp_path, ""), "sandbox.levels=1")
-    assert ended.returncode == 1
-    assert "sandbox.level" in ended.stderr
+def test_a_missing_file_and_a_bad_setting_are_named(tmp_path: Path, run_here: RunHere) -> None:
+    missing = tmp_path / "nothing.gz"
+    assert run_here(main, missing).code == f"{missing} is no file; it comes from https://github.com/openai/human-eval"
+    assert "sandbox.level" in str(run_here(main, problems_file(tmp_path, ""), "sandbox.levels=1").code)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +11,8 @@ import pytest
 from recipes.genrm_gsm8k.reward import compute_score_gsm8k, parse_score
 from reward_loop.errors import RewardFunctionError
 from reward_loop.scoring.chat_reply import ChatReply
+from tests.recipes.conftest import ServedRecipe
 from tests.scoring.service import completion, service
-
-RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "genrm_gsm8k"
 
 
 def reply(text: str, finish_reason: str = "stop") -> ChatReply:
@@ -78,11 +74,11 @@ async def judged(base_url: str, **more: Any) -> dict[str, float | int]:
 
 
 @pytest.mark.vllm
-def test_the_recipe_masks_what_the_judge_could_not_read_and_prints_a_score_for_the_rest(tmp_path: Path) -> None:
-    command = [sys.executable, str(RECIPE / "run.py")]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
-    assert ended.returncode == 0, ended.stderr
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in ended.stdout.splitlines() if line.startswith("│")]
+def test_the_recipe_masks_what_the_judge_could_not_read_and_prints_a_score_for_the_rest(
+    served_recipe: ServedRecipe,
+) -> None:
+    printed = served_recipe("genrm_gsm8k")
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line.startswith("│")]
     statuses = [row[3] for row in cells if row[3]]
     assert statuses == ["ok"] * 5 + ["error", "ok", "unscorable"]
     assert all(re.fullmatch("10|[0-9]", row[2]) for row in cells if row[3] == "ok")

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
+from recipes.gsm8k.run import main
+from tests.recipes.conftest import RunHere
+
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = ROOT / ".." / "shared" / "data" / "gsm8k" / "example_model_solutions.jsonl"
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
-
-
-def run_recipe(*arguments: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "recipes" / "gsm8k" / "run.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def solutions_file(folder: Path, **wrongly_labelled: bool) -> Path:
@@ -32,7 +30,8 @@ def solutions_file(folder: Path, **wrongly_labelled: bool) -> Path:
 
 @pytest.mark.skipif(not SOLUTIONS.exists(), reason="needs ../shared/data/gsm8k beside the checkout")
 def test_every_reward_agrees_with_its_published_label(tmp_path: Path) -> None:
-    ended = run_recipe(SOLUTIONS, tmp_path)
+    command = [sys.executable, str(ROOT / "recipes" / "gsm8k" / "run.py"), str(SOLUTIONS), str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     table = [line.split() for line in ended.stdout.splitlines()]
     assert ["175b_verification", "1,319", "742", "1,319"] in table
@@ -40,19 +39,16 @@ def test_every_reward_agrees_with_its_published_label(tmp_path: Path) -> None:
     assert ended.stdout.endswith("5,276 of 5,276 rewards agree with the published labels\n")
 
 
-def test_a_disagreement_is_listed_and_ends_with_exit_code_1(tmp_path: Path) -> None:
-    ended = run_recipe(solutions_file(tmp_path, in_6b_verification=False), tmp_path / "out")
-    assert ended.returncode == 1
-    assert "DISAGREES 6b_verification-0: reward 1.0 (ok ), label False, truth '42'" in ended.stdout
-    assert ended.stdout.endswith("3 of 4 rewards agree with the published labels\n")
-
-
-def test_without_an_output_directory_nothing_is_left_behind(tmp_path: Path) -> None:
-    assert run_recipe(solutions_file(tmp_path)).returncode == 0
+def test_a_disagreement_is_listed_and_without_an_output_directory_nothing_is_left_behind(
+    tmp_path: Path, run_here: RunHere
+) -> None:
+    ended = run_here(main, solutions_file(tmp_path, in_6b_verification=False))
+    assert ended.code == 1
+    assert "DISAGREES 6b_verification-0: reward 1.0 (ok ), label False, truth '42'" in ended.output
+    assert ended.output.endswith("3 of 4 rewards agree with the published labels\n")
     assert [path.name for path in tmp_path.iterdir()] == ["solutions.jsonl"]
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    ended = run_recipe(tmp_path / "nothing.jsonl")
-    assert ended.returncode == 1
-    assert ended.stderr == f"{tmp_path / 'nothing.jsonl'} is no file; it comes from https://github.com/openai/grade-school-math\n"
+def test_a_missing_file_is_named(tmp_path: Path, run_here: RunHere) -> None:
+    missing = tmp_path / "nothing.jsonl"
+    assert run_here(main, missing).code == f"{missing} is no file; it comes from https://github.com/openai/grade-school-math"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recipes.hybrid_fapo.reward import compute_score_fapo
 from reward_loop.errors import DataError, RewardFunctionError, ServerUnavailable
+from tests.recipes.conftest import ServedRecipe
 from tests.scoring.service import Answer, Service, completion, service
 
-RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "hybrid_fapo"
 RIGHT = "16 and 64 share 16.\n\nSo it is \\boxed{\\frac{1}{4}}."
 WRONG = "Halve both.\n\nSo it is \\boxed{\\frac{8}{32}}."
 
@@ -83,11 +80,9 @@ async def test_a_judge_that_can_not_be_reached_is_a_failure_too() -> None:
 
 
 @pytest.mark.vllm
-def test_the_recipe_asks_its_judge_about_right_training_answers_only(tmp_path: Path) -> None:
-    command = [sys.executable, str(RECIPE / "run.py")]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
-    assert ended.returncode == 0, ended.stderr
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in ended.stdout.splitlines() if line.startswith("│")]
+def test_the_recipe_asks_its_judge_about_right_training_answers_only(served_recipe: ServedRecipe) -> None:
+    printed = served_recipe("hybrid_fapo")
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line.startswith("│")]
     assert [(split, right, calls, status) for split, _, right, _, calls, _, status in rows] == [
         ("train", "True", "1", "ok"),
         ("train", "True", "1", "ok"),

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "prm"
+from tests.recipes.conftest import ServedRecipe
 
 
 @pytest.mark.vllm
-def test_the_recipe_prints_each_step_with_its_score_below(tmp_path: Path) -> None:
-    command = [sys.executable, str(RECIPE / "run.py")]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
-    assert ended.returncode == 0, ended.stderr
-    lines = [line for line in ended.stdout.splitlines() if line and not line.startswith("response")]
+def test_the_recipe_prints_each_step_with_its_score_below(served_recipe: ServedRecipe) -> None:
+    printed = served_recipe("prm")
+    lines = [line for line in printed.splitlines() if line and not line.startswith("response")]
     assert lines[::2] == [
         "She saves 6 * 7 = 42 euros.",
         "She spends 2, so 42 - 2 = 40 are left.",
