@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import hypothesis
 import pytest
 import torch
 
+from reward_loop.functions.custom import user_modules
 from tests.fakes import tiny_tokenizer
 from tests.pipe import Pipe
 
@@ -25,6 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Forget the users' files that a test loads: every grader process that starts later would load them all."""
+    before = set(sys.modules)
+    try:
+        return (yield)
+    finally:
+        if imported := sys.modules.keys() - before:
+            files = set(user_modules())
+            for name in imported:
+                if vars(sys.modules[name]).get("__file__") in files:
+                    del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

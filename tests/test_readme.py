@@ -32,15 +32,16 @@ ROLLOUTS = [
     {"data_source": "my_company/units", "response": "It is 5 km", "ground_truth": "It is 5 km", "answer": {"value": "5"}},
 ]
 RUN_COMMANDS = """
-import shlex, sys
+import json, os, shlex, sys
 from reward_loop.cli.main import main
-for line in sys.stdin:
-    sys.argv = shlex.split(line, comments=True)
+for folder, command in map(json.loads, sys.stdin):
+    os.chdir(folder)
+    sys.argv = shlex.split(command, comments=True)
     try:
         main()
     except SystemExit as end:
         if end.code:
-            sys.exit(f"exit code {end.code} of {line}")
+            sys.exit(f"exit code {end.code} of {command} in {folder}")
 """
 
 
@@ -94,13 +95,18 @@ def test_every_yaml_snippet_is_a_valid_configuration(document: Path) -> None:
         assert load_config(given) != RewardLoopConfig(), f"{block} changes nothing"
 
 
-@documents_with("sh")
-def test_every_command_runs_and_does_what_the_readme_says(document: Path, tmp_path: Path) -> None:
-    folder = folder_of(document, tmp_path)
-    run_python(folder, "-c", RUN_COMMANDS, given="\n".join(commands(document, "reward-loop")))
-    for by_rule in folder.glob("by_rule.jsonl"):  # the README's, scored by the rule that it registers
-        rows = [json.loads(line) for line in by_rule.read_text("utf-8").splitlines()]
-        assert [(row["data_source"], row["reward"]) for row in rows] == [("openai/gsm8k", 1.0), ("my_company/units", 1.0)]
+def test_every_command_runs_and_does_what_the_readme_says(tmp_path: Path) -> None:
+    given: list[str] = []
+    for document in DOCUMENTS:
+        folder = tmp_path / document.stem
+        folder.mkdir()
+        folder_of(document, folder)
+        given += [json.dumps([str(folder), command]) for command in commands(document, "reward-loop")]
+    assert len(given) > 10
+    run_python(tmp_path, "-c", RUN_COMMANDS, given="\n".join(given))  # one process: most of its time goes into imports
+    [by_rule] = tmp_path.glob("*/by_rule.jsonl")  # the README's, scored by the rule that it registers
+    rows = [json.loads(line) for line in by_rule.read_text("utf-8").splitlines()]
+    assert [(row["data_source"], row["reward"]) for row in rows] == [("openai/gsm8k", 1.0), ("my_company/units", 1.0)]
 
 
 @pytest.mark.vllm

@@ -1,4 +1,4 @@
-"""Real vLLM servers that tests share: started when first asked for, at most five at a time, ended with the test process.
+"""Real vLLM servers that tests share: started when first asked for, at most three at a time, ended with the test process.
 
 `vllm_servers` gives any server; `reward_server`, `process_server` and `judge_server` give the ones that most tests want. A test
 may put one to sleep or kill it: who asks next gets one that is awake. Such tests are marked `vllm`.
@@ -22,7 +22,7 @@ from reward_loop.serving.server import VLLMServer
 from reward_loop.serving.spec import ServerSpec
 
 MAX_TOKENS = 512
-_AT_ONCE = 5
+_AT_ONCE = 3
 
 
 class VLLMServers:
@@ -47,18 +47,28 @@ class VLLMServers:
         if server is not None:
             self._loop.run(server.wake_up())
         else:
-            for oldest in list(self._alive.values())[: max(0, len(self._alive) + 1 - _AT_ONCE)]:
-                self.stop(oldest)
+            self._make_room(1)
             server = _server(spec)
             self._loop.run(server.start())
         self._alive[spec.name] = server
         return server
 
     def start_together(self, specs: Iterable[ServerSpec]) -> None:
-        """Start several at once, which takes little longer than one: a start is mostly the work of a single core."""
-        servers = [_server(spec) for spec in specs]
+        """Start those that don't run at once, which takes little longer than one: a start is mostly a single core's work."""
+        servers = [_server(spec) for spec in specs if spec.name not in self._alive]
+        self._make_room(len(servers))
         self._loop.run(_start(servers))
         self._alive |= {server.spec.name: server for server in servers}
+
+    def synced(self) -> list[VLLMServer]:
+        """Return two servers of one model whose weights tests exchange: others don't want them."""
+        path = self.model("reward", tiny_models.reward_model)
+        specs = [
+            ServerSpec(path, name, "discriminative", max_model_len=MAX_TOKENS, update_dir=f"{path}-updates-{name}")
+            for name in ("synced-0", "synced-1")
+        ]
+        self.start_together(specs)
+        return [self.running(spec) for spec in specs]
 
     def stop(self, server: VLLMServer) -> None:
         """End a server."""
@@ -68,6 +78,10 @@ class VLLMServers:
     def close(self) -> None:
         """End every server."""
         self._loop.close(self._end)
+
+    def _make_room(self, count: int) -> None:
+        for oldest in list(self._alive.values())[: max(0, len(self._alive) + count - _AT_ONCE)]:
+            self.stop(oldest)
 
     async def _end(self) -> None:
         for server in self._alive.values():

@@ -60,6 +60,8 @@ def encode_preferences(
 def _encoded(one: Preference, tokenizer: Any) -> EncodedPair:
     check_preference(one)
     chosen, rejected = (tuple(_ids(one.prompt, answer, tokenizer)) for answer in (one.chosen, one.rejected))
+    if not chosen or not rejected:
+        raise DataError(f"an answer together with its prompt is no token at all: {one!r:.120}")
     if chosen == rejected:
         raise DataError(f"chosen and rejected are the same tokens, though not the same {kind_of(one.chosen)}: {one.chosen!r:.80}")
     return EncodedPair(chosen, rejected, one.margin, one.label)

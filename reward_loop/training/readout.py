@@ -29,19 +29,19 @@ class Readout:
         if self.weights is not None and not (all(map(math.isfinite, self.weights)) and any(self.weights)):
             raise TrainingError(f"the weights of a readout must be finite and not all 0; they are {self.weights}")
 
-    def check(self, labels: int, pairs: Iterable[EncodedPair]) -> None:
-        """Raise TrainingError unless every pair has a reward with a head of so many labels."""
+    def check(self, labels: int, pairs: Iterable[EncodedPair], what: str = "pairs") -> None:
+        """Raise TrainingError, which calls the pairs `what`, unless each has a reward with a head of so many labels."""
         if self.label is not None and not 0 <= self.label < labels:
             raise TrainingError(f"label={self.label} is none of the head's labels, 0 to {labels - 1}")
         if self.weights is not None and len(self.weights) != labels:
             raise TrainingError(f"{len(self.weights)} weights, {self.weights}, don't fit a head of {labels} labels")
         for index, pair in enumerate(pairs):
             if pair.label is not None and not 0 <= pair.label < labels:
-                raise TrainingError(f"the pair is about label {pair.label} of a head of {labels} labels", f"pairs[{index}]")
+                raise TrainingError(f"the pair is about label {pair.label} of a head of {labels} labels", f"{what}[{index}]")
             if pair.label is None and labels > 1 and self.label is None and self.weights is None:
                 raise TrainingError(
                     f"the head has {labels} labels: set the readout's label or weights, or name a label in every preference",
-                    f"pairs[{index}]",
+                    f"{what}[{index}]",
                 )
 
     def rewards(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

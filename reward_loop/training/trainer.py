@@ -25,6 +25,7 @@ from reward_loop.training.encoding import EncodedPair
 from reward_loop.training.evaluation import Evaluation, evaluate
 from reward_loop.training.losses import bradley_terry_loss, preferred
 from reward_loop.training.master_weights import MasterWeights
+from reward_loop.training.readout import Readout
 from reward_loop.training.reward_model import label_count, plain_model
 from reward_loop.training.scores import sequence_scores
 from reward_loop.training.settings import TrainingSettings, learning_rate_factor
@@ -97,7 +98,10 @@ class _Run:
         held_out: Sequence[EncodedPair],
         checkpoints: str | Path | None,
     ) -> None:
-        _check_pairs(model, pairs, settings)
+        if not pairs:
+            raise TrainingError("there are no pairs to train on")
+        _check_pairs(model, pairs, settings.readout, "pairs")
+        _check_pairs(model, held_out, settings.readout, "held_out")
         self.model, self.pairs, self.settings, self.held_out = model, pairs, settings, held_out
         self.device = next(model.parameters()).device
         self._steps = settings.total_steps(len(pairs))
@@ -219,17 +223,25 @@ class _Run:
         }
 
 
-def _check_pairs(model: nn.Module, pairs: Sequence[EncodedPair], settings: TrainingSettings) -> None:
-    if not pairs:
-        raise TrainingError("there are no pairs to train on")
-    settings.readout.check(label_count(model), pairs)
+def _check_pairs(model: nn.Module, pairs: Sequence[EncodedPair], readout: Readout, what: str) -> None:
+    """Raise TrainingError for pairs, called `what`, that the model can't score, or that no label of it is about."""
+    readout.check(label_count(model), pairs, what)
     config: Any = plain_model(model).config
-    vocabulary = config.get_text_config().vocab_size
+    text = config.get_text_config()
+    longest = getattr(text, "max_position_embeddings", None)
     for index, pair in enumerate(pairs):
-        highest = max(max(pair.chosen), max(pair.rejected))
-        if highest >= vocabulary:
+        if not pair.chosen or not pair.rejected:
+            raise TrainingError(f"an answer holds no token: {pair!r:.120}", f"{what}[{index}]")
+        highest = max(*pair.chosen, *pair.rejected)
+        if highest >= text.vocab_size:
             raise TrainingError(
-                f"token {highest} is none of the model's {vocabulary}; was it encoded by another tokenizer?", f"pairs[{index}]"
+                f"token {highest} is none of the model's {text.vocab_size}; was it encoded by another tokenizer?",
+                f"{what}[{index}]",
+            )
+        if longest is not None and pair.longest > longest:
+            raise TrainingError(
+                f"the pair is {pair.longest} tokens and the model takes {longest}; encode it with max_tokens={longest}",
+                f"{what}[{index}]",
             )
 
 

@@ -27,13 +27,12 @@ from reward_loop.scoring.reward_client import Score, ScoringRequest
 from reward_loop.scoring.vllm_client import VLLMRewardClient
 from reward_loop.serving.process_tree import below
 from reward_loop.serving.server import VLLMServer
-from reward_loop.serving.spec import ServerSpec
 from reward_loop.sync.control_plane import ControlPlane
 from reward_loop.sync.create import create_reward_publisher
 from reward_loop.sync.planes.gloo import GlooSender
 from reward_loop.sync.planes.shared_memory import SharedMemorySender
 from reward_loop.sync.publisher import RewardModelPublisher
-from tests.vllm_servers import MAX_TOKENS, VLLMServers
+from tests.vllm_servers import VLLMServers
 
 pytestmark = pytest.mark.vllm
 
@@ -91,12 +90,8 @@ class Fleet:
 def fleet(vllm_servers: VLLMServers) -> Fleet:
     from transformers import AutoModelForSequenceClassification
 
-    path = vllm_servers.model("reward", tiny_models.reward_model)
-    specs = [
-        ServerSpec(path, name, "discriminative", max_model_len=MAX_TOKENS, update_dir=f"{path}-updates-{name}")
-        for name in ("reward-1", "reward-2")
-    ]
-    servers = [vllm_servers.running(spec) for spec in specs]
+    servers = vllm_servers.synced()
+    path = servers[0].spec.model
     found = Fleet(servers, AutoModelForSequenceClassification.from_pretrained(path, num_labels=1))
     found.publish()
     return found

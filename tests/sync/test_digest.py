@@ -41,6 +41,14 @@ def test_any_changed_byte_changes_it(size: int, data: st.DataObject) -> None:
     assert digest_of(changed) != digest_of(original)
 
 
+@pytest.mark.parametrize("word", [0, COLUMNS, COLUMNS + 100 * (COLUMNS + 1), (ROWS - 1) * (COLUMNS + 1), WORDS - 1])
+def test_words_without_a_diagonal_count_too(word: int) -> None:
+    words = bucket(TABLE_BYTES).view(torch.int64)
+    changed = words.clone()
+    changed[word] ^= 1
+    assert digest_of_words(changed) != digest_of_words(words)
+
+
 PLACES = st.one_of(st.integers(0, 2 * WORDS - 1), st.integers(0, 2 * ROWS - 1).map(lambda row: row * COLUMNS + 7))
 
 

@@ -63,11 +63,8 @@ def starting(vllm_servers: VLLMServers, model: str, tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(scope="module")
-def servers(vllm_servers: VLLMServers, model: str, starting: tuple[Process, str]) -> Sequence[VLLMServer]:
-    del starting  # all begin to start at once: most of a start is one core's work
-    specs = [ServerSpec(model, f"synced-{number}", "discriminative", max_model_len=MAX_TOKENS) for number in range(2)]
-    vllm_servers.start_together(specs)
-    return [vllm_servers.running(spec) for spec in specs]
+def servers(vllm_servers: VLLMServers) -> Sequence[VLLMServer]:
+    return vllm_servers.synced()
 
 
 def changed(model: str, seed: int) -> Any:

@@ -43,6 +43,8 @@ def test_what_can_not_be_encoded_says_which_pair_and_why() -> None:
         encode_preferences([fine, Preference("a", "b", "c")])
     with pytest.raises(DataError, match="has no chat_template"):
         encode_preferences([Preference((USER,), "yes", "no")], tiny_tokenizer())
+    with pytest.raises(DataError, match="no token at all"):
+        encode_preferences([Preference((), (1,), ())])
     with pytest.raises(DataError, match="chosen and rejected are the same"):
         encode_preferences([Preference((1,), (2,), (2,))])
 

@@ -146,11 +146,15 @@ def test_a_gradient_that_is_not_finite_does_the_same() -> None:
     [
         ([], "there are no pairs to train on"),
         ([EncodedPair((1, VOCABULARY), (2,))], r"sample pairs\[0\]: token 32 is none of the model's 32"),
+        ([EncodedPair((1,), ())], r"sample pairs\[0\]: an answer holds no token"),
+        ([EncodedPair((1,) * 65, (2,))], r"sample pairs\[0\]: the pair is 65 tokens and the model takes 64; encode it with"),
         ([EncodedPair((1,), (2,), label=1)], r"sample pairs\[0\]: the pair is about label 1 of a head of 1 labels"),
     ],
 )
 def test_pairs_that_do_not_fit_the_model_are_refused_at_once(given: list[EncodedPair], message: str) -> None:
     with pytest.raises(TrainingError, match=message):
         train_reward_model(tiny_model(), given, SETTINGS)
+    with pytest.raises(TrainingError, match=r"held_out\[0\]: token 32"):
+        train_reward_model(tiny_model(), SOME, SETTINGS, held_out=[EncodedPair((1, VOCABULARY), (2,))])
     with pytest.raises(TrainingError, match="nothing of this Qwen2ForSequenceClassification is trained"):
         train_reward_model(tiny_model().requires_grad_(False), SOME, SETTINGS)

@@ -10,8 +10,10 @@ keeps the engine's loop from serving; a worker that starts loads what was commit
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -87,6 +89,8 @@ class RewardTransferEngine(WeightTransferEngine[TicketInfo, PhaseInfo]):  # type
         self._commit: _Commit | None = None
         if self._ranks.leads:
             self._directory.tidy()
+            if not self._directory.lasting:
+                atexit.register(shutil.rmtree, self._directory.path, ignore_errors=True)
         self._served.start()
 
     def init_transfer_engine(self, init_info: TicketInfo) -> None:

@@ -1,7 +1,8 @@
 """The directory in which a server keeps the updates of its weights: what is staged, what was committed, and how an update stands.
 
 It is what the process that speaks HTTP and the one that holds the model have in common, and it outlives both: a server that was
-killed starts again with the weights that it had committed.
+killed starts again with the weights that it had committed. It holds up to three files of the model's size: what serves, what
+served before, and what is staged.
 
 Invariants: every file is replaced whole, so that a kill leaves what was or what is to be; what the record names exists; the
 record names a version only once its weights serve.
@@ -52,13 +53,17 @@ class Record:
 class UpdateDirectory:
     """The directory at `path`, made when it is first written to."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, lasting: bool = True) -> None:
         self.path = Path(path)
+        self.lasting = lasting
+        """Whether a server that starts again finds it again; else it ends with its server."""
 
     @classmethod
     def of(cls, instance: str) -> UpdateDirectory:
         """Return the one of this server, by vLLM's `VllmConfig.instance_id`."""
-        return cls(os.environ.get(VARIABLE) or Path(tempfile.gettempdir()) / f"reward-loop-updates-{instance}")
+        if named := os.environ.get(VARIABLE):
+            return cls(named)
+        return cls(Path(tempfile.gettempdir()) / f"reward-loop-updates-{instance}", lasting=False)
 
     @property
     def staged(self) -> Path:

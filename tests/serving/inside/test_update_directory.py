@@ -36,9 +36,11 @@ def test_a_status_is_that_of_its_session(tmp_path: Path) -> None:
 
 def test_the_environment_names_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert UpdateDirectory.of("x").path == tmp_path
+    named = UpdateDirectory.of("x")
+    assert (named.path, named.lasting) == (tmp_path, True)
     monkeypatch.delenv(VARIABLE)
     assert UpdateDirectory.of("x").path != UpdateDirectory.of("y").path
+    assert not UpdateDirectory.of("x").lasting
 
 
 def test_a_commit_replaces_the_tensors_that_it_holds(tmp_path: Path) -> None:
