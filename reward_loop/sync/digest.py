@@ -29,7 +29,7 @@ def digest_of(bucket: torch.Tensor) -> str:
     sums: list[torch.Tensor] = []
     for begin in range(0, size, WORDS * _WORD):
         words = _words(bucket[begin : begin + WORDS * _WORD])
-        sums += words.view(-1, WIDTH).sum(1),
+        sums += words.view(-1, WIDTH).sum(1), words.view(-1, WIDTH + 1).sum(0)
     hashed = hashlib.blake2b(str(size).encode(), digest_size=_DIGEST_BYTES)
     if sums:
         plain: Any = torch.cat(sums).cpu().view(torch.uint8).numpy()
