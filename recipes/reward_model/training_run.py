@@ -96,6 +96,7 @@ def trained(
             checkpoints=checkpoints,
             on_step=lambda step: progress.update(task, completed=step.number, told=f"loss {step.loss:.3f}"),
         )
+        progress.update(task, completed=len(training.steps))  # a training that had ended before has no step to tell
     return Run(model, training, AutoTokenizer.from_pretrained(data.model))
 
 

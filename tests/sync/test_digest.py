@@ -41,21 +41,16 @@ def test_any_changed_byte_changes_it(size: int, data: st.DataObject) -> None:
     assert digest_of(changed) != digest_of(original)
 
 
-PLACES = st.one_of(
-    st.integers(0, 2 * WORDS - 1), st.integers(0, WIDTH - 1), st.integers(0, ROWS - 1).map(lambda row: row * WIDTH + 7)
-)
-
-
-@settings(max_examples=25)
-@given(st.lists(PLACES, min_size=2, max_size=2, unique=True), st.sampled_from([1, 0x3F80 << 48, 1 << 62, -(1 << 63)]))
-def test_two_words_that_change_places_change_it(places: list[int], word: int) -> None:
+@pytest.mark.parametrize("distance", [1, 2, WIDTH - 1, WIDTH, WIDTH + 1, 5 * WIDTH, 5 * (WIDTH + 1), WORDS - 1, WORDS, WORDS + 1])
+@pytest.mark.parametrize("word", [1, 0x3F80 << 48, 1 << 62, -(1 << 63)])
+def test_two_words_that_change_places_change_it(distance: int, word: int) -> None:
     """Also those that differ in their highest bit alone, as x and -x do."""
-    words = bucket(2 * TABLE_BYTES).view(torch.int64)
-    here, there = places
-    words[there] = words[here] ^ word
-    swapped = words.clone()
-    swapped[there], swapped[here] = words[here], words[there]
-    assert digest_of_words(swapped) != digest_of_words(words)
+    words = bucket(3 * TABLE_BYTES).view(torch.int64)
+    for here in (0, 7 * WIDTH + 11, WORDS - 1):
+        words[here + distance] = words[here] ^ word
+        swapped = words.clone()
+        swapped[here], swapped[here + distance] = words[here + distance], words[here]
+        assert digest_of_words(swapped) != digest_of_words(words)
 
 
 @settings(max_examples=25)
