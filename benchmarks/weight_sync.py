@@ -1,6 +1,6 @@
 """What it costs to publish weights to running servers, as ratios within one run, with a model of about 1 GB.
 
-python benchmarks/weight_sync.py [--rounds 3] [--servers 1,2] [--planes shm,gloo,directory] [--hidden 1152] [--layers 12]
+python benchmarks/weight_sync.py [--rounds 3] [--servers 1,2] [--planes shm,gloo,directory] [--hidden 1152] [--layers 22]
 
 Each round publishes all weights of the model to real vLLM servers, and then carries the same tensors raw, on the same plane: in
 gloo and NCCL a broadcast of each tensor into memory that is already there, through shared memory and CUDA IPC a copy in and a
@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -66,7 +66,7 @@ def served(path: Path, number: int, device: str) -> ServerSpec:
 
 
 @contextmanager
-def running(path: Path, count: int, device: str) -> Iterator[list[VLLMServer]]:
+def running(path: Path, count: int, device: str) -> Generator[list[VLLMServer]]:
     """Start servers, and end them."""
     loop = LoopThread("servers")
     servers = [VLLMServer(served(path, number, device)) for number in range(count)]
