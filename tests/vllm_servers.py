@@ -47,7 +47,7 @@ class VLLMServers:
         if server is not None:
             self._loop.run(server.wake_up())
         else:
-            self._make_room(1)
+            self.make_room(1)
             server = _server(spec)
             self._loop.run(server.start())
         self._alive[spec.name] = server
@@ -56,7 +56,7 @@ class VLLMServers:
     def start_together(self, specs: Iterable[ServerSpec]) -> None:
         """Start those that don't run at once, which takes little longer than one: a start is mostly a single core's work."""
         servers = [_server(spec) for spec in specs if spec.name not in self._alive]
-        self._make_room(len(servers))
+        self.make_room(len(servers))
         self._loop.run(_start(servers))
         self._alive |= {server.spec.name: server for server in servers}
 
@@ -75,13 +75,14 @@ class VLLMServers:
         del self._alive[server.spec.name]
         self._loop.run(server.stop())
 
+    def make_room(self, count: int) -> None:
+        """End those asked for longest ago that would be too many beside `count` more."""
+        for oldest in list(self._alive.values())[: max(0, len(self._alive) + count - _AT_ONCE)]:
+            self.stop(oldest)
+
     def close(self) -> None:
         """End every server."""
         self._loop.close(self._end)
-
-    def _make_room(self, count: int) -> None:
-        for oldest in list(self._alive.values())[: max(0, len(self._alive) + count - _AT_ONCE)]:
-            self.stop(oldest)
 
     async def _end(self) -> None:
         for server in self._alive.values():

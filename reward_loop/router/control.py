@@ -128,7 +128,9 @@ class Control:
             case _, "/replicas/waking" | "/replicas/wake" | "/replicas/drain" | "/replicas/sleep":
                 raise _wrong_method(method, path, "POST")
             case _:
-                raise Refused(404, "not_found", f"there is no {path!r:.200}; below /admin/replicas are drain, sleep, waking, wake")
+                raise Refused(
+                    404, "not_found", f"there is no {path!r:.200}; below /admin/replicas are drain, sleep, waking, wake"
+                )
 
     def _add(self, order: Order) -> Replica:
         model, url = order.text("model"), order.text("url")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 
 from reward_loop.config import RewardLoopConfig
 from reward_loop.data import DataProto
@@ -20,6 +19,7 @@ from reward_loop.data.sample import Sample
 from reward_loop.errors import ConfigError, DataError, InvalidReward, Unscorable
 from reward_loop.managers import ManagerKwargs, RewardManagerBase, get_reward_manager_cls
 from reward_loop.outcome import Reward
+from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 
 CONFIG = config_of(
     reward_model={"reward_kwargs": {}},

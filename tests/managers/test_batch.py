@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 
 from reward_loop.errors import ConfigError, DataError, InvalidReward, Unscorable
 from reward_loop.managers.batch import BatchRewardManager
+from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 
 
 def batch_manager(function: Callable[..., Any], address: str | None = None) -> BatchRewardManager:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import config_of, text_batch, token_batch
 
 from reward_loop.config import CacheConfig
 from reward_loop.data import DataProto
@@ -21,6 +20,7 @@ from reward_loop.errors import DataError
 from reward_loop.functions.custom import adapt, load_function
 from reward_loop.managers.cache import DiskStore, MemoryStore, Store, judge_key, open_store, unit_key, with_cache
 from reward_loop.outcome import Reward
+from tests.fakes import config_of, text_batch, token_batch
 
 MEGABYTE = 1 << 20
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from reward_loop.data.sample import Sample
 from reward_loop.errors import ConfigError, DataError
 from reward_loop.managers.dapo import DapoRewardManager
 from reward_loop.outcome import Reward
+from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 
 
 def dapo(tokenizer: Any = None, max_resp_len: int | None = 20, **buffer: Any) -> DapoRewardManager:

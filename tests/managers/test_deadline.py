@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.fakes import text_batch
 
 from reward_loop.data import DataProto
-from reward_loop.errors import RewardTimeout
 from reward_loop.deadline import late, within
+from reward_loop.errors import RewardTimeout
 from reward_loop.managers.deadline import with_deadline
 from reward_loop.outcome import Reward
+from tests.fakes import text_batch
 
 
 async def test_what_is_in_time_is_the_result() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.fakes import config_of, text_batch
 
 from reward_loop.errors import ConfigError, InvalidReward, Unscorable
 from reward_loop.managers.gdpo import GdpoRewardManager
+from tests.fakes import config_of, text_batch
 
 
 def gdpo(result: Any, **algorithm: Any) -> GdpoRewardManager:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.fakes import config_of, text_batch
 
 from reward_loop.errors import DataError
 from reward_loop.managers.group import GroupRewardManager
+from tests.fakes import config_of, text_batch
 
 
 def longest_wins(solution_strs: list[str]) -> list[float]:

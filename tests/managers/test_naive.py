@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.fakes import config_of, text_batch
-
 from reward_loop.managers import RewardManagerBase
 from reward_loop.managers.naive import NaiveRewardManager
+from tests.fakes import config_of, text_batch
 
 
 async def test_the_reward_is_what_the_function_says() -> None:

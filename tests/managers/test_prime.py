@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 
 from reward_loop.data import DataProto
 from reward_loop.errors import ConfigError, InvalidReward, RewardFunctionError, RewardTimeout, Unscorable, WorkerDied
 from reward_loop.functions.custom import adapt, load_function
 from reward_loop.managers import RewardManagerBase
 from reward_loop.managers.prime import PrimeRewardManager
+from tests.fakes import config_of, text_batch, tiny_tokenizer, token_batch
 
 GRADER = """
 import os

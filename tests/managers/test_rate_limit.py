@@ -21,8 +21,8 @@ from reward_loop.managers.rate_limit import with_rate_limit
 from reward_loop.outcome import Reward
 from reward_loop.scoring.chat import chat_complete
 from tests.fakes import text_batch
-from tests.scoring.service import completion, service
 from tests.limits.booked import Booked
+from tests.scoring.service import completion, service
 
 Results = Sequence[Reward | Exception]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.fakes import config_of, text_batch
 
 from reward_loop.errors import ConfigError
 from reward_loop.isolation.pool import GraderPool
 from reward_loop.managers.prime import PrimeRewardManager
 from reward_loop.managers.remote import RemoteRewardManager
+from tests.fakes import config_of, text_batch
 
 CONFIG = config_of(reward_model={"reward_manager": "remote", "timeout_s": 5.0, "reward_kwargs": {"num_processes": 1}})
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.fakes import text_batch
 
 from reward_loop.config import RetryConfig
 from reward_loop.data import DataProto
 from reward_loop.errors import ConfigError, DataError, InvalidReward, RewardTimeout, Unscorable, WorkerDied
 from reward_loop.managers.retry import with_retry
 from reward_loop.outcome import Reward
+from tests.fakes import text_batch
 
 
 class Flaky:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.fakes import config_of, text_batch, token_batch
 
 from reward_loop.data import DataProto
 from reward_loop.errors import InvalidReward, Unscorable
 from reward_loop.managers import RewardManagerBase, get_reward_manager_cls
 from reward_loop.managers.scorer import Unit, scorer_of, unit_of
 from reward_loop.outcome import Reward
+from tests.fakes import config_of, text_batch, token_batch
 
 
 class Single(RewardManagerBase):

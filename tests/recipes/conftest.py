@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.vllm_servers import VLLMServers
+
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 ServedRecipe = Callable[[str], str]
@@ -27,14 +29,17 @@ RunHere = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
-def served_recipe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ServedRecipe:
+def served_recipe(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vllm_servers: VLLMServers
+) -> ServedRecipe:
     """What `run.py` of a recipe printed, of those that the session's tests ask for.
 
-    They have run at once: most of a run is the start of a server, which is the work of a single core.
+    They have run two at a time, with three servers at most: a start is the work of a single core.
     """
+    vllm_servers.make_room(3)
     files = [item.path.stem for item in request.session.items if "served_recipe" in getattr(item, "fixturenames", ())]
     names = [file.removeprefix("test_") for file in dict.fromkeys(files)]
-    with ThreadPoolExecutor(len(names)) as threads:
+    with ThreadPoolExecutor(2) as threads:
         runs = dict(zip(names, threads.map(_run, names, [tmp_path_factory.mktemp(name) for name in names]), strict=True))
 
     def printed(name: str) -> str:

@@ -169,7 +169,8 @@ def test_a_server_is_as_accurate_as_the_trainer_after_each_mode(letters_server: 
 
 
 @pytest.mark.vllm
-def test_a_cold_start_ends_with_a_policy_that_does_what_people_wanted(tmp_path: Path) -> None:
+def test_a_cold_start_ends_with_a_policy_that_does_what_people_wanted(tmp_path: Path, vllm_servers: VLLMServers) -> None:
+    vllm_servers.make_room(2)
     command = module("recipes.reward_model.cold_start_rlhf", tmp_path)
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert ended.returncode == 0, ended.stdout + ended.stderr
