@@ -16,9 +16,9 @@ from tests.pipe import Pipe
 
 pytest_plugins = ["tests.vllm_servers"]
 
-# How long an example takes is the machine's affair: it may have servers to run beside the tests.
-hypothesis.settings.register_profile("without deadline", deadline=None)
-hypothesis.settings.load_profile("without deadline")
+# How long an example takes, or its making, is the machine's affair: it may have servers to run beside the tests.
+hypothesis.settings.register_profile("without deadlines", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("without deadlines")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -87,8 +87,16 @@ def _unwrapped(name: str, adapter: str | None) -> list[str] | None:
     path = [segment for segment in path if segment != _SAVED]
     while len(path) > 1 and (path[0] in _OUTERMOST or path[:2] == _PEFT):
         path = path[1:] if path[0] in _OUTERMOST else path[2:]
-    path = [segment for at, segment in enumerate(path) if segment != "summary" or not at or path[at - 1] != "v_head"]
-    return path or name.split(".")
+    return _without_summaries(path) or name.split(".")
+
+
+def _without_summaries(path: list[str]) -> list[str]:
+    """Return a path without what TRL's value head puts below `v_head`."""
+    kept = list[str]()
+    for segment in path:
+        if segment != "summary" or kept[-1:] != ["v_head"]:
+            kept.append(segment)
+    return kept
 
 
 def _rooted(path: list[str], bare: bool, outer: set[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from torch import nn
@@ -176,6 +176,7 @@ SEGMENTS = st.sampled_from(["model", "layers", "0", "score", "lora_A", *WRAPPERS
 NAMES = st.lists(SEGMENTS, max_size=5).map(lambda path: ".".join([*path, "proj", "weight"]))
 
 
+@example(["v_head.summary.summary.proj.weight"])
 @given(st.lists(NAMES, max_size=4, unique=True))
 def test_a_normal_name_stays_and_no_two_weights_share_one(names: list[str]) -> None:
     try:
