@@ -1,4 +1,4 @@
-"""The deadline of one sample, which stands still while the sample waits for its turn.
+"""The deadline of one sample, which stands still while the sample waits for its turn, and so do those around it.
 
 Invariant: only the time in which a sample is worked on counts; whatever makes it queue (for a grader process, a sandbox, a rate
 limit) says so with `waiting`.
@@ -23,8 +23,21 @@ class _Clock:
     """A running deadline; stands still while `waiting` tasks of its sample wait, with `left_s` seconds to go."""
 
     deadline: asyncio.Timeout
+    outer: _Clock | None
+    """That of the work of which this is a part."""
     waiting: int = 0
     left_s: float = 0.0
+
+    def stop(self) -> None:
+        if not self.waiting and (due := self.deadline.when()) is not None:
+            self.left_s = due - asyncio.get_running_loop().time()
+            self.deadline.reschedule(None)
+        self.waiting += 1
+
+    def go_on(self) -> None:
+        self.waiting -= 1
+        if not self.waiting and not self.deadline.expired():
+            self.deadline.reschedule(asyncio.get_running_loop().time() + self.left_s)
 
 
 _current: ContextVar[_Clock | None] = ContextVar("deadline", default=None)
@@ -33,7 +46,8 @@ _current: ContextVar[_Clock | None] = ContextVar("deadline", default=None)
 async def within(awaitable: Awaitable[T], timeout_s: float | None) -> T:
     """Await for at most `timeout_s` seconds (None: for ever), then cancel and raise RewardTimeout."""
     deadline = asyncio.timeout(timeout_s)
-    outer = _current.set(_Clock(deadline) if timeout_s is not None else None)
+    running = _current.get()
+    outer = _current.set(_Clock(deadline, running) if timeout_s is not None else running)
     try:
         async with deadline:
             return await awaitable
@@ -48,21 +62,18 @@ async def within(awaitable: Awaitable[T], timeout_s: float | None) -> T:
 @contextmanager
 def waiting() -> Generator[None]:
     """Stop the clock of the sample that this task works for, if one is running, until the block is left."""
+    clocks = list[_Clock]()
     clock = _current.get()
-    if clock is None:
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    if not clock.waiting and (due := clock.deadline.when()) is not None:
-        clock.left_s = due - loop.time()
-        clock.deadline.reschedule(None)
-    clock.waiting += 1
+    while clock is not None:
+        clocks.append(clock)
+        clock = clock.outer
+    for each in clocks:
+        each.stop()
     try:
         yield
     finally:
-        clock.waiting -= 1
-        if not clock.waiting and not clock.deadline.expired():
-            clock.deadline.reschedule(loop.time() + clock.left_s)
+        for each in clocks:
+            each.go_on()
 
 
 def late(timeout_s: float | None) -> RewardTimeout:

@@ -49,6 +49,15 @@ async def test_the_clock_stands_still_until_the_last_of_several_waits_is_over() 
     assert await within(scored(), 0.1) == "done"
 
 
+async def test_the_clock_of_a_part_and_that_of_the_whole_stand_still_together() -> None:
+    async def scored(inner_s: float | None) -> str:
+        await within(wait(0.3), inner_s)
+        return "done"
+
+    assert await within(scored(0.1), 0.15) == "done"
+    assert await within(scored(None), 0.1) == "done"
+
+
 async def test_waiting_within_waiting_is_one_wait() -> None:
     async def scored() -> str:
         with waiting():

@@ -22,5 +22,6 @@ async def side_by_side(calls: Iterable[Callable[[], Awaitable[T]]], limit: int |
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(call)) for call in pending]
     except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+        first = failed.exceptions[0]
+        raise first from first.__cause__
     return [task.result() for task in tasks]
