@@ -16,6 +16,9 @@
     │       └── TooManyRequests   it answered 429: asking again after `retry_after_s` may work
     ├── RouterError               the router in front of the servers could not be started, or did not do what it was told
     ├── WeightSyncError           new weights did not reach the servers, which keep serving the old ones
+    ├── RubricError               a rubric of a pipeline failed (`rubric` is its name), or what it gave can't be used
+    │   ├── JudgeError            a judge gave no usable answer: a failure of the judge's, never a low score
+    │   └── SchemaVersionError    a rubric configuration is of another version than this code (`expected`, `got`)
     └── TrainingError             a model could not be trained
 
 Invariants: every error pickles (Ray and process pools carry them), its message holds the offending value and the remedy,
@@ -110,6 +113,30 @@ class RouterError(RewardLoopError):
 
 class WeightSyncError(RewardLoopError):
     """New weights did not reach the servers, or are too old; the message says which tensor or replica, and why."""
+
+
+class RubricError(RewardLoopError):
+    """A rubric failed; `rubric` is its name in the pipeline, where it has one."""
+
+    def __init__(self, message: str, sample: str | None = None, rubric: str | None = None) -> None:
+        super().__init__(message, sample)
+        self.rubric = rubric
+
+    def __str__(self) -> str:
+        return super().__str__() if self.rubric is None else f"rubric {self.rubric}: {super().__str__()}"
+
+
+class JudgeError(RubricError):
+    """A judge could not be asked, or gave no answer that can be used."""
+
+
+class SchemaVersionError(RubricError):
+    """A rubric configuration is of another schema version (`got`) than this code reads (`expected`)."""
+
+    def __init__(self, message: str, sample: str | None = None, expected: str = "", got: str = "") -> None:
+        super().__init__(message, sample)
+        self.expected = expected
+        self.got = got
 
 
 class TrainingError(RewardLoopError):

@@ -27,6 +27,7 @@ LAYERS = [
     {"isolation", "router"},
     {"serving"},
     {"managers"},
+    {"rubrics"},
     {"loop"},
     {"credit"},
     {"runs"},

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 import reward_loop.errors
-from reward_loop.errors import DataError, RequestRejected, RewardFunctionError, RewardLoopError, TooManyRequests
+from reward_loop.errors import (
+    DataError,
+    RequestRejected,
+    RewardFunctionError,
+    RewardLoopError,
+    RubricError,
+    SchemaVersionError,
+    TooManyRequests,
+)
 from reward_loop.outcome import BatchFailed, Outcome, Reward
 
 
@@ -32,7 +40,7 @@ def drawn_tree(docstring: str) -> Iterator[tuple[str, str]]:
 def test_the_tree_is_as_the_docstring_draws_it() -> None:
     drawn = dict(drawn_tree(str(reward_loop.errors.__doc__)))
     assert drawn == {error.__name__: error.__bases__[0].__name__ for error in ERRORS}
-    assert len(drawn) == 17
+    assert len(drawn) == 20
 
 
 @pytest.mark.parametrize("sample", [None, "7 (uid q7)"])
@@ -50,9 +58,11 @@ def test_every_error_survives_pickling(error: type[RewardLoopError], sample: str
         RequestRejected("no such model", 404, "{}", "7"),
         TooManyRequests("slow down", "wait", 1.5, "7"),
         TooManyRequests("slow down"),
+        RubricError("it returned NaN", "7", "style"),
+        SchemaVersionError("quote it", expected="1.0", got="1.1"),
     ],
 )
-def test_what_a_server_refused_survives_pickling_with_its_answer(sent: RequestRejected) -> None:
+def test_what_an_error_carries_survives_pickling(sent: RewardLoopError) -> None:
     sent.add_note("a traceback")
     received = pickle.loads(pickle.dumps(sent))
     assert type(received) is type(sent)
