@@ -52,13 +52,14 @@ def _app(words: Sequence[str]) -> typer.Typer:
     )
     app.callback()(lambda: None)
     if words[:1] not in (["doctor"], ["top"]):  # which must run where the libraries that the others load are missing
-        from reward_loop.cli import config_command, report_command, rescore_command, router_command, score_command
+        from reward_loop.cli import config_command, report_command, rescore_command, router_command, rubric_command, score_command
 
         app.command("score")(score_command.score)
         app.command("report")(report_command.report)
         app.command("rescore")(rescore_command.rescore)
         app.command("router")(router_command.router)
         app.add_typer(config_command.app, name="config")
+        app.add_typer(rubric_command.app, name="rubrics")
     app.command("doctor")(doctor_command.doctor)
     app.command("top")(top_command.top)
     return app
