@@ -16,8 +16,17 @@ def report(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Where the page goes.", show_default="OUTPUT.html")
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            help="The audit of a rubric pipeline's configuration, or a reward log: how the weights went.",
+            show_default="the run's audit, if it had one",
+        ),
+    ] = None,
 ) -> None:
     """Make one self-contained HTML page of a scored file: distributions, failures, latencies, slowest samples."""
     page = html or scored.with_name(f"{scored.name}.html")
-    write_report(scored, page)
+    write_report(scored, page, weights)
     Console(stderr=True).print(f"report: {page}", soft_wrap=True, highlight=False)

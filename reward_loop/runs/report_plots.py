@@ -130,6 +130,30 @@ def latency_svg(rows: Sequence[LatencyRow], label: str) -> Markup:
     return _svg(parts, base + _BOTTOM, label)
 
 
+def weight_svg(points: Sequence[tuple[int, float]], end: int, label: str) -> Markup:
+    """A line of steps: each (place, weight) holds until the next place, the last one until `end`; 0 is in the picture."""
+    weights = [weight for _, weight in points]
+    low, high = min(0.0, *weights), max(0.0, *weights)
+    first, base = points[0][0], _TOP + _PLOT_HEIGHT
+
+    def x_of(place: int) -> float:
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * (place - first) / max(end - first, 1)
+
+    def y_of(weight: float) -> float:
+        return base - _PLOT_HEIGHT * (weight - low) / ((high - low) or 1.0)
+
+    parts = [_grid_line(y_of(weight), show_number(weight)) for weight in sorted({low, 0.0, high})]
+    path = f"M{x_of(first):.1f} {y_of(weights[0]):.1f}"
+    path += "".join(f"H{x_of(place):.1f}V{y_of(weight):.1f}" for place, weight in points[1:])
+    parts.append(Markup('<path class="line" d="{}H{:.1f}"/>').format(path, x_of(end)))
+    for place, weight in points:
+        dot = Markup('<circle class="mark" cx="{:.1f}" cy="{:.1f}" r="3">').format(x_of(place), y_of(weight))
+        parts.append(dot + Markup("<title>{}: {}</title></circle>").format(show_count(place), show_number(weight)))
+    parts.append(_text(_LEFT, base + 16, show_count(first), anchor="start"))
+    parts.append(_text(WIDTH - _RIGHT, base + 16, show_count(end), anchor="end"))
+    return _svg(parts, base + _BOTTOM, label)
+
+
 def _svg(parts: Sequence[Markup], height: float, label: str) -> Markup:
     opening = Markup('<svg viewBox="0 0 {} {:.0f}" role="img" aria-label="{}">').format(WIDTH, height, label)
     return opening + Markup("").join(parts) + Markup("</svg>")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from reward_loop.errors import DataError
 from reward_loop.runs.fields import FieldMap
-from reward_loop.runs.report import Distribution, Latencies, RunStats, Values, write_report
+from reward_loop.runs.report import RunStats, write_report
 from reward_loop.runs.report_plots import Bar, distribution_svg, show_number, show_seconds, show_share
+from reward_loop.runs.report_values import Distribution, Latencies, Values
 
 FIELDS = FieldMap("response", data_source="data_source", prompt="prompt")
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
