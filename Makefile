@@ -40,6 +40,8 @@ bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the 
 	-$(BIN)/python benchmarks/isolation.py
 	-$(BIN)/python benchmarks/rm_loop.py
 	-$(BIN)/python benchmarks/weight_sync.py
+	-$(BIN)/python benchmarks/rubric_overhead.py
+	-$(BIN)/python benchmarks/judge_session.py
 	$(BIN)/python benchmarks/router.py
 
 clean:  ## Remove .venv and what tests and the demo leave.

@@ -10,9 +10,11 @@ from reward_loop.errors import ConfigError, RewardLoopError
 from reward_loop.functions.custom import OFFERED_WITH_MODEL, adapt, load_function
 from reward_loop.functions.model_reward import model_reward
 from reward_loop.functions.rules import default_compute_score
+from reward_loop.functions.tokenizers import load_tokenizer
 from reward_loop.managers.base import RewardManagerBase
 from reward_loop.managers.cache import judge_key, open_store, with_cache
 from reward_loop.managers.deadline import with_deadline
+from reward_loop.managers.job import Job
 from reward_loop.managers.rate_limit import with_rate_limit
 from reward_loop.managers.registry import resolve_reward_manager_cls
 from reward_loop.managers.retry import with_retry
@@ -20,17 +22,23 @@ from reward_loop.managers.scorer import Scorer, scorer_of
 from reward_loop.outcome import describe
 
 
-def reward_function(config: RewardLoopConfig, compute_score: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def reward_function(
+    config: RewardLoopConfig, compute_score: Callable[..., Any] | None = None, manager_class: type | None = None
+) -> Callable[..., Any]:
     """Return the reward function: the object that was passed, the user's by path, the served model's, or the default rules.
 
-    That of the served model is `model_reward` itself, which makes it once the router has an address.
+    That of the served model is `model_reward` itself, which makes it once the router has an address. A manager that asks models
+    itself never gets it. `manager_class` takes the place of the manager that the configuration names.
     """
     if compute_score is not None:
         return compute_score
     custom = config.custom_reward_function
     if custom.path:
         return load_function(custom.path, custom.name)
-    return model_reward if config.reward_model.enable else default_compute_score
+    if not config.reward_model.enable:
+        return default_compute_score
+    manager_class = manager_class or resolve_reward_manager_cls(config.reward_model.reward_manager)
+    return default_compute_score if getattr(manager_class, "asks_itself", False) else model_reward
 
 
 def build_manager(
@@ -38,16 +46,17 @@ def build_manager(
     reward_router_address: str | None = None,
     compute_score: Callable[..., Any] | None = None,
     manager_class: type | None = None,
+    job: Job | None = None,
 ) -> RewardManagerBase:
     """Return the reward manager, checked; every mistake in the configuration or the user's files is a ConfigError.
 
-    `compute_score` and `manager_class` take the place of what the configuration names.
+    `compute_score` and `manager_class` take the place of what the configuration names; `job` is what it works for.
     """
     manager_class = manager_class or resolve_reward_manager_cls(config.reward_model.reward_manager)
     offered = getattr(manager_class, "offered", RewardManagerBase.offered)
     if reward_router_address:
         offered |= OFFERED_WITH_MODEL
-    function = reward_function(config, compute_score)
+    function = reward_function(config, compute_score, manager_class)
     if function is model_reward:
         function = model_reward(config, _given(reward_router_address), load_tokenizer)
     policy_model = config.actor_rollout_ref.model
@@ -59,6 +68,7 @@ def build_manager(
         reward_router_address=reward_router_address,
         reward_model_tokenizer=_reward_model_tokenizer(config) if reward_router_address else None,
     )
+    manager.job = job or manager.job
     manager.check()
     return manager
 
@@ -102,15 +112,3 @@ def build_scorer(manager: RewardManagerBase) -> Scorer:
     if settings.cache.enable:
         scorer = with_cache(scorer, open_store(settings.cache), judge_key(manager.config, manager.compute_score, type(manager)))
     return scorer
-
-
-def load_tokenizer(path: str | None, trust_remote_code: bool) -> Any:
-    """Return the tokenizer at `path` (None for None); ConfigError if it can't be loaded."""
-    if path is None:
-        return None
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except Exception as error:  # transformers and the hub raise many kinds, and all mean the same here
-        raise ConfigError(f"no tokenizer could be loaded from {path!r}: {type(error).__name__}: {error}") from error

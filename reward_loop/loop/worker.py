@@ -61,9 +61,7 @@ class RewardLoopWorker:
     @functools.cached_property
     def manager(self) -> RewardManagerBase:
         """The reward manager."""
-        manager = build_manager(self.config, self._address, self._compute_score, self._manager_class)
-        manager.job = self._job
-        return manager
+        return build_manager(self.config, self._address, self._compute_score, self._manager_class, self._job)
 
     async def start(self) -> tuple[Unit, bool]:
         """Build everything, raising ConfigError; return what a unit is, and whether units wait side by side (no thread each)."""

@@ -65,6 +65,8 @@ class RewardManagerBase:
     """The arguments that its reward function may take by name."""
     isolation: ClassVar[Isolation | None] = None
     """Where this manager runs every synchronous function; None: where the configuration or the function says."""
+    asks_itself: ClassVar[bool] = False
+    """Whether the manager asks the served models by itself, so that none of them is its reward function."""
     job: Job = Job()
     """The reward loop that this manager works for, and its share of the machine."""
 

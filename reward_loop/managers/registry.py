@@ -21,7 +21,7 @@ Manager = TypeVar("Manager", bound=type)
 
 ENTRY_POINTS = "reward_loop.managers"
 
-_BUILT_IN = ("naive", "dapo", "gdpo", "prime", "rate_limited", "remote", "batch", "group")
+_BUILT_IN = ("naive", "dapo", "gdpo", "prime", "rate_limited", "remote", "batch", "group", "rubric")
 _registry: dict[str, type] = {}
 
 
@@ -63,7 +63,7 @@ def get_reward_manager_cls(name: str) -> type:
 
 
 def _module_of(name: str) -> str:
-    return f"reward_loop.managers.{name}"
+    return "reward_loop.rubrics.manager" if name == "rubric" else f"reward_loop.managers.{name}"
 
 
 def _loaded(plugin: EntryPoint) -> type:
