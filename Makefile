@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo demo-rm test test-gpu lint check bench clean
+.PHONY: help setup demo demo-rm test test-gpu lint style types pyright check bench clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets.
@@ -20,16 +20,22 @@ demo: $(VENV)/.scoring  ## Score rollouts that the repository makes itself, and 
 demo-rm: $(VENV)/.serving  ## Score rollouts with a reward model on two vLLM servers behind the router, and show the report.
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/disrm/demo.sh demo-rm
 
-test: $(VENV)/.test  ## Run all tests.
-	$(BIN)/python -m pytest -q
+test: $(VENV)/.test  ## Run all tests, in two processes.
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 test-gpu: $(VENV)/.test  ## Run the tests that need a CUDA device.
 	$(BIN)/python -m pytest -q -m gpu
 
-lint: $(VENV)/.test  ## Check style and types.
+lint: style types pyright  ## Check style and types.
+
+style: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(VENV)/.test
 	$(BIN)/mypy
+
+pyright: $(VENV)/.test
 	$(BIN)/pyright
 
 check: lint test  ## Check style and types, then run all tests.
