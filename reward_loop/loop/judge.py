@@ -110,5 +110,6 @@ def build_scorer(manager: RewardManagerBase) -> Scorer:
     if settings.retry.attempts > 1:
         scorer = with_retry(scorer, settings.retry)
     if settings.cache.enable:
-        scorer = with_cache(scorer, open_store(settings.cache), judge_key(manager.config, manager.compute_score, type(manager)))
+        key = judge_key(manager.config, manager.compute_score, type(manager), files=manager.files)
+        scorer = with_cache(scorer, open_store(settings.cache), key)
     return scorer

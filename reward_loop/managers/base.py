@@ -104,6 +104,11 @@ class RewardManagerBase:
             known = sorted(self.kwargs_model.model_fields)
             raise ConfigError(f"reward_manager {type(self).__name__}: {problems}; it takes {known}") from None
 
+    @property
+    def files(self) -> object:
+        """What this manager has read from files that its settings name, for the key of the cache; plain data."""
+        return None
+
     @functools.cached_property
     def threads(self) -> ThreadCrew:
         """The threads in which synchronous reward functions run."""

@@ -95,11 +95,14 @@ def with_cache(scorer: Scorer, store: Store, judge: str) -> Scorer:
     return score
 
 
-def judge_key(config: RewardLoopConfig, *code: Callable[..., Any]) -> str:
-    """Return what identifies the judge: settings, and the source of the modules of its `code`, so that an edit empties it."""
+def judge_key(config: RewardLoopConfig, *code: Callable[..., Any], files: object = None) -> str:
+    """Return what identifies the judge: settings, what is in their `files`, and the source of the modules of its `code`.
+
+    So an edit of any of them empties the cache.
+    """
     judged_by = {"reward_manager", "reward_kwargs", "enable", "model", "models", "rollout", "scoring", "ensemble"}
     settings = config.model_dump(include={"reward_model": judged_by, "custom_reward_function": True, "algorithm": True})
-    return _digest([settings, *map(_source, code)])
+    return _digest([settings, files, *map(_source, code)])
 
 
 def _source(code: Callable[..., Any]) -> str:

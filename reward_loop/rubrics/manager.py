@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from reward_loop.config import RewardLoopConfig
+from reward_loop.config_layers import read_layer
 from reward_loop.errors import ConfigError, RewardLoopError, Unscorable
 from reward_loop.functions.model_reward import model_reward
 from reward_loop.functions.tokenizers import load_tokenizer
@@ -27,7 +28,7 @@ from reward_loop.rubrics.loop_function import LoopFunction, needs_the_loop
 from reward_loop.rubrics.observation import Action, Observation
 from reward_loop.rubrics.pipeline import Episode, RubricPipeline
 from reward_loop.rubrics.resources import Resources
-from reward_loop.rubrics.reward_config import RewardConfig
+from reward_loop.rubrics.reward_config import JUDGES_KEY, RewardConfig
 
 
 class ConfigServerKwargs(ManagerKwargs):
@@ -50,7 +51,7 @@ class RubricKwargs(ManagerKwargs):
     pipeline: str | dict[str, Any]
     """The rubrics: a YAML file, or what would be in one."""
     mcp_services: str | dict[str, Any] = Field(default_factory=dict)
-    """The judges that rubrics call, by name; or a YAML file with them."""
+    """The judges that rubrics call, by name; or a YAML file with them. The pipeline may hold them too."""
     allowed_prefixes: tuple[str, ...] = ()
     """How the dotted path of a rubric's class may begin, besides `reward_loop.`."""
     normalize: bool | Literal["running"] = True
@@ -99,10 +100,26 @@ class RubricRewardManager(RewardManagerBase):
         """The rubrics that the configuration asks for."""
         return RewardConfig.load(self.kwargs.pipeline)
 
+    @property
+    def files(self) -> object:
+        """The pipeline."""
+        return self.pipeline_config.as_dict()
+
+    @functools.cached_property
+    def _services(self) -> str | dict[str, Any]:
+        settings: RubricKwargs = self.kwargs
+        if settings.mcp_services:
+            return settings.mcp_services
+        if isinstance(settings.pipeline, str):
+            return settings.pipeline if JUDGES_KEY in read_layer(settings.pipeline, 1).tree else {}
+        return settings.pipeline.get(JUDGES_KEY) or {}
+
     def check(self) -> None:
         """Raise ConfigError where the rubrics can't work."""
         _ = self.pipeline_config
-        if not self.kwargs.mcp_services:
+        if self.kwargs.config_server and self.config.reward_model.cache.enable:
+            raise ConfigError("a cache would keep rewards of weights that config_server may change; leave one of them out")
+        if not self._services:
             self._pipeline = self._build(None)
             if not self._pipeline.is_async:
                 self.compute_score = self._judged_here
@@ -135,7 +152,7 @@ class RubricRewardManager(RewardManagerBase):
     async def _start(self) -> None:
         settings: RubricKwargs = self.kwargs
         if self._pipeline is None:
-            services = JudgeServices(settings.mcp_services, router_address=self.reward_router_address)
+            services = JudgeServices(self._services, router_address=self.reward_router_address)
             self._pipeline = self._build(await self._opened.enter_async_context(services))
         self._opened.callback(self._pipeline.close)
         for run in self._runs:

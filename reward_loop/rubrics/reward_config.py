@@ -109,6 +109,8 @@ class RewardConfig:
 
 
 _KEYS = [field.name for field in fields(RewardConfig)]
+JUDGES_KEY = "mcp_services"
+"""What a file may hold besides: the judges' services, which are no part of the configuration."""
 
 
 def _plain(tree: DictConfig) -> Any:
@@ -129,7 +131,7 @@ def _read(name: str, read: Callable[[], Any]) -> RewardConfig:
 
 
 def _parsed(given: Mapping[str, Any]) -> RewardConfig:
-    problems = [unknown("unknown_key", "setting", key, _KEYS) for key in given if key not in _KEYS]
+    problems = [unknown("unknown_key", "setting", key, _KEYS) for key in given if key not in (*_KEYS, JUDGES_KEY)]
     version = check_schema_version(given.get("schema_version"))
     phases = {phase: _entries(given.get(phase), phase, problems) for phase in PHASES}
     if problems:

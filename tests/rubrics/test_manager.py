@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -179,6 +180,11 @@ def test_judges_are_asked_and_what_they_cost_is_told(tmp_path: Path) -> None:
     )
     services = {"tone": {"type": "inproc", "function": f"{tmp_path}/judge.py:judged"}}
     judged = entry("tone", "builtin.mcp", 2.0, config={"service": "tone", "arguments": {"text": "{completion}"}})
+    pipeline = {"schema_version": "1.0", "episode_end": [judged], "mcp_services": services}
+    (tmp_path / "pipeline.yaml").write_text(json.dumps(pipeline))
+    kwargs = {"pipeline": str(tmp_path / "pipeline.yaml")}
+    with RewardLoopManager(config_of(reward_model={"reward_manager": "rubric", "reward_kwargs": kwargs})) as manager:
+        assert rows(manager.compute_rm_score(batch("good")), "rm_scores") == [[1.0]]
     with RewardLoopManager(configured(judged, mcp_services=services)) as manager:
         scored = manager.compute_rm_score(batch("good"))
         assert rows(scored, "rm_scores") == [[1.0]]
@@ -187,6 +193,18 @@ def test_judges_are_asked_and_what_they_cost_is_told(tmp_path: Path) -> None:
         with pytest.raises(BatchFailed, match=r"rubric tone: .*gave no score") as failed:
             manager.compute_rm_score(batch("mumble", "good"))
         assert [outcome.status for outcome in failed.value.outcomes] == ["error", "ok"]
+
+
+def test_a_cache_is_of_the_rubrics_in_the_file_and_not_of_weights_that_may_change(rubrics: str, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    cache = {"enable": True, "path": str(tmp_path / "cache")}
+    for weight in (1.0, 0.5):
+        file.write_text(json.dumps({"schema_version": "1.0", "episode_end": [entry("even", f"{rubrics}:Even", weight)]}))
+        settings = {"reward_manager": "rubric", "reward_kwargs": {"pipeline": str(file)}, "cache": cache}
+        with RewardLoopManager(config_of(reward_model=settings)) as manager:
+            assert rows(manager.compute_rm_score(batch("good")), "rm_scores") == [[weight]]
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        RewardLoopManager(configured(entry("even", f"{rubrics}:Even"), config_server={"port": 9}, model={"cache": cache}))
 
 
 def test_a_mistake_in_the_pipeline_is_told_before_anything_is_scored(rubrics: str) -> None:
