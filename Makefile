@@ -20,8 +20,11 @@ demo: $(VENV)/.scoring  ## Score rollouts that the repository makes itself, and 
 demo-rm: $(VENV)/.serving  ## Score rollouts with a reward model on two vLLM servers behind the router, and show the report.
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/disrm/demo.sh demo-rm
 
-test: $(VENV)/.test  ## Run all tests, in two processes.
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+# Tests that want vLLM servers share them, and are as much work as all others: these run beside them, and are shown at the end.
+test: $(VENV)/.test  ## Run all tests.
+	$(BIN)/python -m pytest -q -m "not vllm" > .others.log 2>&1 & others=$$!; \
+	$(BIN)/python -m pytest -q -m vllm; servers=$$?; \
+	wait $$others; others=$$?; cat .others.log; exit $$((servers + others))
 
 test-gpu: $(VENV)/.test  ## Run the tests that need a CUDA device.
 	$(BIN)/python -m pytest -q -m gpu
@@ -51,7 +54,7 @@ bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the 
 	$(BIN)/python benchmarks/router.py
 
 clean:  ## Remove .venv and what tests and the demo leave.
-	rm -rf $(VENV) demo demo-rm .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .others.log demo demo-rm .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reward_loop needs Python 3.11 or newer: make PYTHON=python3.11 …")'

@@ -21,17 +21,12 @@ hypothesis.settings.register_profile("without deadlines", deadline=None, suppres
 hypothesis.settings.load_profile("without deadlines")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a CUDA device where there is none, and keep the modules that want vLLM servers in one process.
-
-    Those share their servers, of which there may be three, and are as much work as all others: `make test` runs both at once.
-    """
-    with_servers = {item.path for item in items if item.get_closest_marker("vllm")}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("servers" if item.path in with_servers else "others"))
-        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
-            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+    """Skip what needs a CUDA device where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
 
 
 @pytest.hookimpl(wrapper=True)

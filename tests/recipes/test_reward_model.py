@@ -26,6 +26,8 @@ from reward_loop.training.preferences import write_preferences
 from reward_loop.training.reward_model import load_reward_model
 from tests.vllm_servers import VLLMServers
 
+pytestmark = pytest.mark.vllm
+
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
 FULL, LORA, HEAD_ONLY = RewardModelTrainingMode.FULL, RewardModelTrainingMode.LORA, RewardModelTrainingMode.HEAD_ONLY
@@ -137,7 +139,6 @@ def letters_server(vllm_servers: VLLMServers) -> VLLMServer:
     return vllm_servers.running(ServerSpec(model, "letters", "discriminative", max_model_len=64))
 
 
-@pytest.mark.vllm
 def test_a_server_is_as_accurate_as_the_trainer_after_each_mode(letters_server: VLLMServer, runs: Runs) -> None:
     address = letters_server.url.removeprefix("http://")
     tokenizer = AutoTokenizer.from_pretrained(runs.directory / "full-0" / "model")
@@ -168,7 +169,6 @@ def test_a_server_is_as_accurate_as_the_trainer_after_each_mode(letters_server: 
     assert served_accuracy(address, held_out) == accuracy
 
 
-@pytest.mark.vllm
 def test_a_cold_start_ends_with_a_policy_that_does_what_people_wanted(tmp_path: Path, vllm_servers: VLLMServers) -> None:
     vllm_servers.make_room(2)
     command = module("recipes.reward_model.cold_start_rlhf", tmp_path)
