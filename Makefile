@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo demo-rm test test-gpu lint style types pyright check bench clean
+.PHONY: help setup demo demo-rm test test-all test-gpu lint style types pyright check bench clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets.
@@ -20,11 +20,11 @@ demo: $(VENV)/.scoring  ## Score rollouts that the repository makes itself, and 
 demo-rm: $(VENV)/.serving  ## Score rollouts with a reward model on two vLLM servers behind the router, and show the report.
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/disrm/demo.sh demo-rm
 
-# Tests that want vLLM servers share them, and are as much work as all others: these run beside them, and are shown at the end.
-test: $(VENV)/.test  ## Run all tests.
-	$(BIN)/python -m pytest -q -m "not vllm" > .others.log 2>&1 & others=$$!; \
-	$(BIN)/python -m pytest -q -m vllm; servers=$$?; \
-	wait $$others; others=$$?; cat .others.log; exit $$((servers + others))
+test: $(VENV)/.test  ## Run all tests but the slowest recipes.
+	$(BIN)/python -m pytest -q
+
+test-all: $(VENV)/.test  ## Run all tests.
+	$(BIN)/python -m pytest -q --slow
 
 test-gpu: $(VENV)/.test  ## Run the tests that need a CUDA device.
 	$(BIN)/python -m pytest -q -m gpu
@@ -54,7 +54,7 @@ bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the 
 	$(BIN)/python benchmarks/router.py
 
 clean:  ## Remove .venv and what tests and the demo leave.
-	rm -rf $(VENV) .others.log demo demo-rm .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) demo demo-rm .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reward_loop needs Python 3.11 or newer: make PYTHON=python3.11 …")'

@@ -21,12 +21,18 @@ hypothesis.settings.register_profile("without deadlines", deadline=None, suppres
 hypothesis.settings.load_profile("without deadlines")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a CUDA device where there is none."""
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --slow."""
+    parser.addoption("--slow", action="store_true", help="run the slowest recipes too, each of which starts servers of its own")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs a CUDA device where there is none, and what is slow unless it is asked for."""
+    for item in items:
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: make test-all"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,7 @@ import pytest
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "ensemble"
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 def test_the_recipe_prints_rewards_that_follow_from_the_models_scores_and_the_best_of_each(tmp_path: Path) -> None:
     command = [sys.executable, str(RECIPE / "run.py")]

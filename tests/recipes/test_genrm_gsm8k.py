@@ -73,6 +73,7 @@ async def judged(base_url: str, **more: Any) -> dict[str, float | int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 def test_the_recipe_masks_what_the_judge_could_not_read_and_prints_a_score_for_the_rest(
     served_recipe: ServedRecipe,

@@ -79,6 +79,7 @@ async def test_a_judge_that_can_not_be_reached_is_a_failure_too() -> None:
             await scored(judge, RIGHT)
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 def test_the_recipe_asks_its_judge_about_right_training_answers_only(served_recipe: ServedRecipe) -> None:
     printed = served_recipe("hybrid_fapo")

@@ -169,6 +169,7 @@ def test_a_server_is_as_accurate_as_the_trainer_after_each_mode(letters_server: 
     assert served_accuracy(address, held_out) == accuracy
 
 
+@pytest.mark.slow
 def test_a_cold_start_ends_with_a_policy_that_does_what_people_wanted(tmp_path: Path, vllm_servers: VLLMServers) -> None:
     vllm_servers.make_room(2)
     command = module("recipes.reward_model.cold_start_rlhf", tmp_path)
