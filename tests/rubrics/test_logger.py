@@ -153,7 +153,7 @@ def test_steps_of_numpy_are_steps() -> None:
         ({"components": {"weights": 1.0}}, "another name"),
         ({"weights": {"total": 1.0}}, "another name"),
         ({"components": {"a/b": 1.0}}, "1 to 64 of"),
-        ({"components": {"..": 1.0}}, "another name"),
+        ({"components": {"..": 1.0}}, "1 to 64 of"),
         ({"components": {"": 1.0}}, "1 to 64 of"),
         ({"components": {"x" * 65: 1.0}}, "1 to 64 of"),
         ({"components": {"a\n": 1.0}}, "1 to 64 of"),

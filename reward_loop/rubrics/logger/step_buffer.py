@@ -104,8 +104,8 @@ def environment_metric(env_id: str | int) -> str:
 
 
 def _loggable(name: object) -> str:
-    """Return a rubric's name. Raises ValueError where a metric of this name is something else, or no path of a store."""
+    """Return a rubric's name. Raises ValueError where a metric of this name is something else."""
     checked = checked_name(name)
-    if checked in RESERVED or not checked.strip("."):
+    if checked in RESERVED:
         raise ValueError(f"rubric {name!r}: 'reward/{name}' means something else in the log; give the rubric another name")
     return checked
