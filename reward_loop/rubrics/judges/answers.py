@@ -68,6 +68,6 @@ def parsed(text: object) -> Any:
     if not isinstance(text, str):
         return None
     try:
-        return json.loads(text)
+        return json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return None

@@ -96,7 +96,7 @@ def _choices(text: str, batch: Sequence[Criterion]) -> tuple[dict[str, str], str
     """Return the choice for each criterion, and why the answer can't be used ("": it can)."""
     pairs: Any = None
     try:
-        pairs = json.loads(text.strip().removeprefix("```json").removesuffix("```"), object_pairs_hook=list)
+        pairs = json.loads(text.strip().removeprefix("```json").removesuffix("```"), object_pairs_hook=list, strict=False)
     except (ValueError, RecursionError):
         return {}, "it is no JSON"
     known = {each.name: each for each in batch}

@@ -160,7 +160,7 @@ def reasons_in(texts: Sequence[str]) -> dict[str, Any]:
     """Return the reasons of the first answer that is JSON and gives some."""
     for text in texts:
         try:
-            said = json.loads(text)
+            said = json.loads(text, strict=False)
         except (ValueError, RecursionError):
             continue
         if isinstance(said, dict) and isinstance(said.get("reasoning"), str):

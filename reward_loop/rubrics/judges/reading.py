@@ -63,7 +63,8 @@ def read_by(pattern: re.Pattern[str], text: str) -> Reading | None:
 
 def _in_json(text: str) -> Iterator[Reading]:
     """Yield the scores of the JSON objects in a text."""
-    decoder, start = json.JSONDecoder(), text.find("{")
+    # Not strict: models write control characters into texts, and vLLM lets them.
+    decoder, start = json.JSONDecoder(strict=False), text.find("{")
     while start >= 0:
         try:
             found, end = decoder.raw_decode(text, start)
