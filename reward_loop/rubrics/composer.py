@@ -245,7 +245,7 @@ class RubricComposer:
         try:
             with recorded() as step.given:
                 start_here(step.runs, step.pending)
-        except BaseException:
+        except BaseException:  # a rubric's Ctrl-C too: coroutines that were made must not be left unawaited
             step.drop()
             raise
         return step

@@ -13,6 +13,9 @@ from typing import Any
 from reward_loop.errors import ConfigError, RewardLoopError
 from reward_loop.outcome import describe
 
+_NOT_KNOWN_HERE = (NameError, AttributeError, TypeError, SyntaxError)
+"""What evaluating an annotation raises that names what is imported for type checkers alone, or is no type."""
+
 
 def build(
     factory: Callable[..., Any], config: Mapping[str, Any] | Any, given: Mapping[str, Any], offered: Mapping[str, Any]
@@ -96,14 +99,14 @@ def _resolved(factory: Callable[..., Any], annotation: Any) -> Any:
     stub = types.SimpleNamespace(__annotations__={"config": annotation})
     try:
         return typing.get_type_hints(stub, globalns=getattr(function, "__globals__", {}))["config"]
-    except Exception:  # noqa: BLE001 - evaluating an annotation runs code of the user's
+    except _NOT_KNOWN_HERE:
         return None
 
 
 def _hints(kind: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind)
-    except Exception:  # noqa: BLE001 - as above; then nothing is nested
+    except _NOT_KNOWN_HERE:  # then nothing is nested
         return {}
 
 

@@ -90,7 +90,7 @@ class WeightedSum(Rubric):
         try:
             for rubric in self._list:
                 results.append(rubric(action, observation))
-        except BaseException:
+        except BaseException:  # whatever it was: coroutines that were made must not be left unawaited
             discard(result for result in results if must_await(result))
             raise
         scores = yield from all_settled(results)

@@ -39,8 +39,8 @@ class ThreadHop:
                     await crew.call(copy_context().run, self._work, now)
                 else:
                     await self._watched(crew, now, self._shortest)
-            except BaseException:
-                self._left.clear()  # cancelled: the thread ends after the rubric that it is in
+            except BaseException:  # cancelled too: the thread ends after the rubric that it is in
+                self._left.clear()
                 now.clear()
                 raise
         if self._fatal is not None:

@@ -25,7 +25,7 @@ def run_apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         result = thread.submit(lambda: asyncio.run(noted()))
         try:
             return result.result()
-        except BaseException:
+        except BaseException:  # Ctrl-C, which reaches this thread while the work goes on in the other
             if not result.done():
                 loop, task = begun.result()
                 if task is not None:

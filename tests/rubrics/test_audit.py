@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,24 +80,30 @@ def test_a_line_that_is_no_change_is_refused_with_its_number(tmp_path: Path, wro
         kept(path)
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """An audit whose file can't grow by a whole line."""
+CHANGE_ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from tests.rubrics.live import weights_of
+from tests.rubrics.test_audit import kept
+path, room = sys.argv[1], int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+live = kept(Path(path))
+try:
+    live.propose({"weights": {"task": 0.5}}, now=2.0)
+except OSError as error:
+    print(error.strerror, live.latest_version, weights_of(live.pending)["task"])
+"""
+
+
+def test_a_full_disk_refuses_the_change_and_leaves_no_half_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     kept(path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
-    yield path
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_full_disk_refuses_the_change_and_leaves_no_half_line(full_disk: Path) -> None:
-    live = kept(full_disk)
-    before = full_disk.read_bytes()
-    with pytest.raises(OSError, match=r"room|large"):
-        live.propose({"weights": {"task": 0.5}}, now=2.0)
-    assert full_disk.read_bytes() == before
-    assert (live.latest_version, weights_of(live.pending)["task"]) == (1, 1.0)
+    before = path.read_bytes()
+    # In a process of its own: the limit counts for every file, so also for one that takes this process's output.
+    command = [sys.executable, "-c", CHANGE_ON_A_FULL_DISK, str(path), str(len(before) + 10)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert child.stdout in ("no room for the whole line 1 1.0\n", "File too large 1 1.0\n"), child.stderr
+    assert path.read_bytes() == before
 
 
 def test_a_file_that_can_not_be_written_is_an_error_before_anything_is_served(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class MCPClient:
         self._thread = LoopThread("judge services")
         try:
             self._loop = self._thread.run(self._opened())
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no thread may stay behind a client that was never handed out
             self.close()
             raise
 

@@ -70,7 +70,7 @@ class McpSession:
         self._owner = asyncio.create_task(self._own(), name=f"judge service {self._name}", context=contextvars.Context())
         try:
             await self._linked(asyncio.get_running_loop().time() + self._connect_timeout_s)
-        except BaseException:
+        except BaseException:  # cancelled too: no owner task or child process may stay behind
             await self.close()
             raise
 

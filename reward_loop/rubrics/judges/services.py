@@ -81,7 +81,7 @@ class JudgeServices:
         self._loop = asyncio.get_running_loop()
         try:
             await side_by_side([each.open for each in self._services.values()])
-        except BaseException:
+        except BaseException:  # cancelled too: those that are open already have processes and connections
             await self.close()
             raise
 

@@ -98,7 +98,7 @@ class Reception:
                         checker.submit(self._staged.make_ready, index + _AHEAD)
                     _raise_first(checks)
                 return [check.result() for check in checks]
-            except BaseException:
+            except BaseException:  # whatever it was: leaving the block would wait for checks that nobody wants
                 checker.shutdown(wait=False, cancel_futures=True)
                 raise
 

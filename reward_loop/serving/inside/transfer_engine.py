@@ -115,7 +115,7 @@ class RewardTransferEngine(WeightTransferEngine[TicketInfo, PhaseInfo]):  # type
             self._drop()
             self._note(session, "refused", str(error))
             raise
-        except Exception as error:
+        except Exception as error:  # a fault of ours or the device's: noted for the trainer, and raised as it is
             self._drop()
             self._note(session, "failed", f"{type(error).__name__}: {error}")
             raise
@@ -126,7 +126,7 @@ class RewardTransferEngine(WeightTransferEngine[TicketInfo, PhaseInfo]):  # type
         began = time.monotonic()
         try:
             self._committed(commit)
-        except Exception as error:
+        except Exception as error:  # whatever it is, the trainer finds it in the note; raised as it is
             self._note(commit.session, "failed", str(error))
             raise
         finally:

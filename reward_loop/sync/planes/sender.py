@@ -57,7 +57,7 @@ class Sender(ABC):
         self._opened = mailbox = Mailbox.host(self._host, self._port, receivers, timeout_s)
         try:
             special = self._prepare()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: the mailbox's port and the plane's memory must not stay taken
             self.close()
             raise
         common = {
