@@ -20,6 +20,8 @@
     │   ├── JudgeError            a judge gave no usable answer: a failure of the judge's, never a low score
     │   └── SchemaVersionError    a rubric configuration is of another version than this code (`expected`, `got`)
     └── TrainingError             a model could not be trained
+        ├── RequestFailedError    a request of a training API ended without a result (`category`: whose fault it is)
+        └── AuthenticationError   the training API does not know the key that it was given
 
 Invariants: every error pickles (Ray and process pools carry them), its message holds the offending value and the remedy,
 and `sample` names the sample when there is one.
@@ -141,3 +143,15 @@ class SchemaVersionError(RubricError):
 
 class TrainingError(RewardLoopError):
     """A model could not be trained: its data, its head or its loss."""
+
+
+class RequestFailedError(TrainingError):
+    """A request to a training API failed; `category` says whose fault it is: "user", "server" or "unknown"."""
+
+    def __init__(self, message: str, sample: str | None = None, category: str = "unknown") -> None:
+        super().__init__(message, sample)
+        self.category = category
+
+
+class AuthenticationError(TrainingError):
+    """A training API refused the API key."""

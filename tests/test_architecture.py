@@ -31,6 +31,7 @@ LAYERS = [
     {"loop"},
     {"credit"},
     {"runs"},
+    {"rinker"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

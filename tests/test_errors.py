@@ -9,6 +9,7 @@ import pytest
 import reward_loop.errors
 from reward_loop.errors import (
     DataError,
+    RequestFailedError,
     RequestRejected,
     RewardFunctionError,
     RewardLoopError,
@@ -40,7 +41,7 @@ def drawn_tree(docstring: str) -> Iterator[tuple[str, str]]:
 def test_the_tree_is_as_the_docstring_draws_it() -> None:
     drawn = dict(drawn_tree(str(reward_loop.errors.__doc__)))
     assert drawn == {error.__name__: error.__bases__[0].__name__ for error in ERRORS}
-    assert len(drawn) == 20
+    assert len(drawn) == 22
 
 
 @pytest.mark.parametrize("sample", [None, "7 (uid q7)"])
@@ -60,6 +61,7 @@ def test_every_error_survives_pickling(error: type[RewardLoopError], sample: str
         TooManyRequests("slow down"),
         RubricError("it returned NaN", "7", "style"),
         SchemaVersionError("quote it", expected="1.0", got="1.1"),
+        RequestFailedError("unknown loss", category="user"),
     ],
 )
 def test_what_an_error_carries_survives_pickling(sent: RewardLoopError) -> None:

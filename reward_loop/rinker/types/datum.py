@@ -1,0 +1,56 @@
+"""One sequence to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from reward_loop.errors import DataError
+from reward_loop.rinker.types.model_input import ModelInput
+from reward_loop.rinker.types.tensor_data import TensorData, TensorDtype
+
+_OF_LISTS: dict[str, TensorDtype] = {
+    "target_tokens": "int64",
+    "weights": "float32",
+    "advantages": "float32",
+    "logprobs": "float32",
+    "clip_low_threshold": "float32",
+    "clip_high_threshold": "float32",
+    "sequence_ratio_mask": "float32",
+    "rejected_tokens": "int64",
+    "margin": "float32",
+}
+"""What a plain list is taken for; by any other key a TensorData says itself what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """What the model reads, and what its loss is made of: position i of `target_tokens` is what should follow token i.
+
+    Lists, arrays and tensors in `loss_fn_inputs` become TensorData. Raises DataError for what is none of these.
+    """
+
+    model_input: ModelInput
+    loss_fn_inputs: Mapping[str, TensorData] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        made = {key: _tensor(key, value) for key, value in self.loss_fn_inputs.items()}
+        object.__setattr__(self, "loss_fn_inputs", made)
+
+
+def _tensor(key: str, value: Any) -> TensorData:
+    if isinstance(value, TensorData):
+        return value
+    if isinstance(value, torch.Tensor):
+        return TensorData.from_torch_sparse(value) if key in ("target_tokens", "weights") else TensorData.from_torch(value)
+    if isinstance(value, np.ndarray):
+        return TensorData.from_numpy(value)
+    if not isinstance(value, list):
+        raise DataError(f"loss_fn_inputs[{key!r}] is a {type(value).__name__}; give a list, an array, a tensor or a TensorData")
+    if key not in _OF_LISTS:
+        raise DataError(f"loss_fn_inputs[{key!r}] is a plain list, which only {', '.join(_OF_LISTS)} may be; give a TensorData")
+    return TensorData(value, _OF_LISTS[key])
