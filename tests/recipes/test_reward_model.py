@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from transformers import AutoTokenizer
 
 from recipes.reward_model.letters import base_model, preferences
@@ -24,6 +23,7 @@ from reward_loop.sync.training_mode import RewardModelTrainingMode
 from reward_loop.training.encoding import encode_preferences
 from reward_loop.training.preferences import write_preferences
 from reward_loop.training.reward_model import load_reward_model
+from tests.one_thread import one_thread as one_thread
 from tests.vllm_servers import VLLMServers
 
 pytestmark = pytest.mark.vllm
@@ -49,15 +49,6 @@ class Runs:
 
 def module(name: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", name, *map(str, arguments)]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads would wait for each other most of the time, with a model so small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 from aiohttp import web
 from safetensors.torch import load_file
 
-from reward_loop.loop_thread import LoopThread
+from tests.sync.serving import served
 
 
 @dataclass(eq=False)
@@ -69,25 +69,5 @@ class StockServer:
 @contextmanager
 def stock_servers(*servers: StockServer) -> Generator[tuple[StockServer, ...]]:
     """Serve them, each at its own port, in a thread."""
-    loop = LoopThread("stock servers of a test")
-    runners: list[web.AppRunner] = []
-
-    async def start(server: StockServer) -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", server.answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        runners.append(runner)
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-    async def stop() -> None:
-        for runner in runners:
-            await runner.cleanup()
-
-    try:
-        for server in servers:
-            loop.run(start(server))
+    with served(servers):
         yield servers
-    finally:
-        loop.close(stop)

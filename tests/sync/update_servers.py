@@ -13,10 +13,10 @@ import torch
 from aiohttp import web
 
 from reward_loop.errors import WeightSyncError
-from reward_loop.loop_thread import LoopThread
 from reward_loop.sync.digest import digest_of
 from reward_loop.sync.manifest import DTYPES, Manifest
 from tests.sync.file_plane import received
+from tests.sync.serving import served
 
 Step = Literal["version", "start", "init", "prepare", "transfer", "finish", "revert", "abort"]
 
@@ -209,26 +209,8 @@ class Late:
 @contextmanager
 def update_servers(*servers: UpdateServer) -> Generator[tuple[UpdateServer, ...]]:
     """Serve them, each at its own port, in a thread."""
-    loop = LoopThread("servers of a test")
     order: list[tuple[str, str]] = []
-    runners: list[web.AppRunner] = []
-
-    async def start(server: UpdateServer) -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", server.answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        runners.append(runner)
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url, server.order = f"http://127.0.0.1:{runner.addresses[0][1]}", order
-
-    async def stop() -> None:
-        for runner in runners:
-            await runner.cleanup()
-
-    try:
-        for server in servers:
-            loop.run(start(server))
+    for server in servers:
+        server.order = order
+    with served(servers):
         yield servers
-    finally:
-        loop.close(stop)

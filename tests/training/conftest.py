@@ -1,16 +1,3 @@
-"""Small models are trained by one thread: two would wait for each other most of the time, and round sums otherwise."""
+"""What all trainings of tests share."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+from tests.one_thread import one_thread as one_thread
