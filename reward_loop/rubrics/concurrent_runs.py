@@ -73,5 +73,5 @@ async def _in_thread(runs: Sequence[Run], crew: ThreadCrew, limit: int | None) -
 
 def _settle(run: Run, outcome: object) -> None:
     run.settle(outcome)
-    if (fatal := run.fatal) is not None:
+    if run.error is not None and (fatal := run.fatal) is not None:
         raise fatal

@@ -109,16 +109,9 @@ def called(steps: Steps[Score]) -> Score | Coroutine[Any, Any, Score]:
     return _awaited(steps, pending, given)
 
 
-def recording() -> bool:
-    """Return whether a call is under way here that remembers what rubrics give."""
-    return _call.get() is not None
-
-
-def remember(rubric: object, score: Score) -> None:
-    """Note what a rubric gave in the call that is under way."""
-    given = _call.get()
-    if given is not None:
-        given[id(rubric)] = rubric, score
+def call_under_way() -> Given | None:
+    """Return the record of the call that is under way here, in which rubrics note what they gave; None if none is."""
+    return _call.get()
 
 
 def remembered(rubric: object) -> Score | None:

@@ -217,7 +217,7 @@ class RubricRewardManager(RewardManagerBase):
         episode = self._running.start_episode()
         composed = episode.begin(*_step(solution_str, data_source, ground_truth, extra_info, raw_prompt))
         if isinstance(composed, Composed):
-            return _result(composed, episode.config_version, JudgeUsage())
+            return _result(composed, episode.config_version, None)
         return _awaited(composed, episode)
 
 
@@ -243,7 +243,7 @@ async def _awaited(pending: Awaitable[Composed], episode: Episode) -> dict[str, 
     return _result(composed, episode.config_version, usage.total)
 
 
-def _result(composed: Composed, config_version: int, usage: JudgeUsage) -> dict[str, Any]:
+def _result(composed: Composed, config_version: int, usage: JudgeUsage | None) -> dict[str, Any]:
     if composed.reward is None:
         raise Unscorable("; ".join(f"rubric {name}: {why}" for name, why in composed.failures.items()))
     return {
@@ -252,7 +252,7 @@ def _result(composed: Composed, config_version: int, usage: JudgeUsage) -> dict[
         "reward_components": composed.components,
         "reward_weights": composed.weights,
         "config_version": config_version,
-        **usage.as_columns(),
+        **(usage.as_columns() if usage else {}),
     }
 
 

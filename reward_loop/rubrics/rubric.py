@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
-from reward_loop.rubrics.evaluation import Steps, called, evaluated, must_await, recording, remember, remembered, settled
+from reward_loop.rubrics.evaluation import Given, Steps, call_under_way, called, evaluated, must_await, remembered, settled
 from reward_loop.rubrics.score import Score, score_of
 
 PreHook = Callable[["Rubric", Any, Any], object]
@@ -47,24 +47,26 @@ class Rubric:
 
         Raises what `forward` raises, and as `score_of` does for what is no score.
         """
-        if self._pre_hooks or self._hooks or not recording():
+        record = call_under_way()
+        if record is None or self._pre_hooks or self._hooks:
             return called(self._steps(action, observation))
         result = self.forward(action, observation)  # most calls are within a composer's or container's, and have no hooks
-        return evaluated(self._later(result)) if must_await(result) else self._took(result)
+        return evaluated(self._later(result)) if must_await(result) else self._took(result, record)
 
     def _later(self, result: Any) -> Steps[Score]:
-        return self._took((yield from settled(result)))
+        return self._took((yield from settled(result)), call_under_way())
 
-    def _took(self, result: Any) -> Score:
+    def _took(self, result: Any, record: Given | None) -> Score:
         self.__dict__["_score"] = score = score_of(result)
-        remember(self, score)
+        if record is not None:
+            record[id(self)] = self, score
         return score
 
     def _steps(self, action: Any, observation: Any) -> Steps[Score]:
         for before in tuple(self._pre_hooks):
             yield from settled(before(self, action, observation))
         result = self.forward(action, observation)
-        score = self._took((yield from settled(result)) if must_await(result) else result)
+        score = self._took((yield from settled(result)) if must_await(result) else result, call_under_way())
         for after in tuple(self._hooks):
             yield from settled(after(self, action, observation, score))
         return score

@@ -113,7 +113,8 @@ class Run:
 
     def settle(self, outcome: object) -> None:
         """Take in the score that came of it, or the error."""
-        self.mutated = self._has_written()
+        if self._own is not None or self._part is not None:
+            self.mutated = self._has_written()
         if not isinstance(outcome, Score):
             self.fail(outcome)
             return
