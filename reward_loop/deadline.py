@@ -7,7 +7,7 @@ limit) says so with `waiting`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Collection, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -41,6 +41,22 @@ class _Clock:
 
 
 _current: ContextVar[_Clock | None] = ContextVar("deadline", default=None)
+_parts: ContextVar[set[str] | None] = ContextVar("parts", default=None)
+
+
+def parts_under_way() -> set[str] | None:
+    """Return the names of the parts of the sample's work that have begun and not ended, for those who begin and end them.
+
+    None where nobody asks. What is in it when the deadline has passed is what the error names.
+    """
+    return _parts.get()
+
+
+def watch_parts() -> set[str]:
+    """Begin a set of parts for all that is done in this thread or task."""
+    parts = set[str]()
+    _parts.set(parts)
+    return parts
 
 
 async def within(awaitable: Awaitable[T], timeout_s: float | None) -> T:
@@ -48,14 +64,17 @@ async def within(awaitable: Awaitable[T], timeout_s: float | None) -> T:
     deadline = asyncio.timeout(timeout_s)
     running = _current.get()
     outer = _current.set(_Clock(deadline, running) if timeout_s is not None else running)
+    parts = set[str]()
+    parts_before = _parts.set(parts)
     try:
         async with deadline:
             return await awaitable
     except TimeoutError:
         if deadline.expired():
-            raise late(timeout_s) from None
+            raise late(timeout_s, parts) from None
         raise
     finally:
+        _parts.reset(parts_before)
         _current.reset(outer)
 
 
@@ -76,6 +95,7 @@ def waiting() -> Generator[None]:
             each.go_on()
 
 
-def late(timeout_s: float | None) -> RewardTimeout:
-    """Return the error of a sample that was over its deadline."""
-    return RewardTimeout(f"not scored within {timeout_s} s (reward_model.timeout_s)")
+def late(timeout_s: float | None, parts: Collection[str] = ()) -> RewardTimeout:
+    """Return the error of a sample that was over its deadline, with these parts of its work under way."""
+    still = f": {', '.join(sorted(parts))} had not ended" if parts else ""
+    return RewardTimeout(f"not scored within {timeout_s} s (reward_model.timeout_s){still}")

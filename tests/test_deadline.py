@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from reward_loop.deadline import waiting, within
+from reward_loop.deadline import parts_under_way, waiting, within
 from reward_loop.errors import RewardTimeout
 
 
@@ -80,3 +80,16 @@ async def test_the_function_s_own_time_out_is_its_own() -> None:
 async def test_without_a_deadline_waiting_costs_nothing() -> None:
     await wait(0.0)
     assert await within(asyncio.sleep(0, "done"), None) == "done"
+
+
+async def test_what_was_under_way_is_named() -> None:
+    async def work() -> None:
+        parts = parts_under_way()
+        assert parts is not None
+        parts.update(("fetching", "parsing"))
+        parts.discard("parsing")
+        await asyncio.Event().wait()
+
+    with pytest.raises(RewardTimeout, match=r"\(reward_model\.timeout_s\): fetching had not ended"):
+        await within(work(), 0.01)
+    assert parts_under_way() is None

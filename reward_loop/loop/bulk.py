@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reward_loop.data.sample import Sample, SampleReader
-from reward_loop.deadline import late
+from reward_loop.deadline import late, watch_parts
 from reward_loop.isolation.threads import as_error, cpu_seconds, threads_wanted
 from reward_loop.loop.sample_tasks import EmitRow, SampleTasks
 from reward_loop.managers.base import RewardManagerBase
@@ -39,6 +39,8 @@ class _Slot:
     inside_seconds: float = 0.0
     """Time spent inside the function by the samples that have ended."""
     inside_until_now: float = 0.0
+    parts: set[str] = field(default_factory=set[str])
+    """What is under way within the sample, for the error of its deadline."""
 
     def inside(self, now: float) -> float:
         """Return the time spent inside the function, the sample under way included."""
@@ -128,7 +130,7 @@ class BulkScoring:
             if slot.thread is not None:
                 self._manager.threads.abandon(slot.thread)
             self._add_thread()
-            self._emit(row, Outcome.from_error(late(timeout_s), now - started))
+            self._emit(row, Outcome.from_error(late(timeout_s, slot.parts), now - started))
 
     def _grow(self, wall_seconds: float) -> None:
         computed = inside = 0.0
@@ -155,9 +157,11 @@ class BulkScoring:
         """Score sample after sample; runs in a thread."""
         slot.cpu_seconds = cpu_seconds(threading.current_thread())
         slot.thread = threading.current_thread()
+        slot.parts = watch_parts()
         while (taken := self._next()) is not None:
             row, sample = taken
             started = time.monotonic()
+            slot.parts.clear()
             slot.current.append((row, started))
             result = score_now(self._manager, sample)
             try:

@@ -54,6 +54,7 @@ def build_entries(
                 follows=follows_episode(rubric),
                 owned=keeps_state(rubric),
                 keys=rubric.keys if isinstance(rubric, FunctionRubric) else None,
+                part=f"rubric {name}",
             )
         )
         if strict and normalize is True and own is None and policy.kind == "value" and not 0.0 <= policy.value <= 1.0:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from reward_loop.deadline import within
+from reward_loop.deadline import parts_under_way, within
 from reward_loop.errors import RewardLoopError, RewardTimeout, RubricError, Unscorable
 from reward_loop.outcome import ErrorPolicy
 from reward_loop.rubrics.failures import named
@@ -50,6 +50,8 @@ class Entry:
     """Whether each episode needs an object of its own."""
     keys: frozenset[str] | None
     """All that it sees, besides the action's text: what the metadata holds under these keys; None: it sees the objects."""
+    part: str
+    """What it is called where a sample's deadline passes before it has ended."""
 
 
 class Run:
@@ -79,6 +81,8 @@ class Run:
 
         `copies` are those that an earlier run of the step has left as they were.
         """
+        if (parts := parts_under_way()) is not None:
+            parts.add(self.entry.part)
         try:
             action, observation = self._given
             keys = self.entry.keys
@@ -113,6 +117,7 @@ class Run:
 
     def settle(self, outcome: object) -> None:
         """Take in the score that came of it, or the error."""
+        self._ended()
         if self._own is not None or self._part is not None:
             self.mutated = self._has_written()
         if not isinstance(outcome, Score):
@@ -141,11 +146,16 @@ class Run:
 
     def fail(self, error: object) -> None:
         """Take in that it failed; where its policy gives that a value, the value is what it scored."""
+        self._ended()
         failed = error if isinstance(error, BaseException) else TypeError(f"a rubric returned {error!r:.200}")
         self.error = named(failed, self.entry.name)
         if self.entry.policy.kind == "value":
             self.raw = self.entry.policy.value
             self.placed = self.entry.scale.place(self.raw)
+
+    def _ended(self) -> None:
+        if (parts := parts_under_way()) is not None:
+            parts.discard(self.entry.part)
 
     @property
     def scored(self) -> bool:

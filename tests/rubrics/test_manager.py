@@ -25,7 +25,9 @@ from tests.results import rows
 from tests.rubrics.judges.processes import free_port
 
 RUBRICS = """
+import asyncio
 import os
+import threading
 from reward_loop.rubrics import Rubric
 
 class Even(Rubric):
@@ -41,6 +43,16 @@ def broken(action):
     if "boom" in action.message:
         raise ValueError("it can't be read")
     return float("nan") if "nan" in action.message else 0.5
+
+def hangs(action):
+    if "hang" in action.message:
+        threading.Event().wait(20)
+    return 1.0
+
+async def hangs_async(action):
+    if "hang" in action.message:
+        await asyncio.Event().wait()
+    return 1.0
 
 def writes(extra_info):
     extra_info["seen"] = True
@@ -107,6 +119,17 @@ def test_a_rubric_that_raises_or_gives_nan_fails_its_sample_by_name_and_no_other
         assert "it can't be read" in failed.value.outcomes[0].message
         assert "shaky" in failed.value.outcomes[1].message
         assert rows(manager.compute_rm_score(batch("fine")), "rm_scores") == [[1.5]]
+
+
+@pytest.mark.parametrize("hanging", ["hangs", "hangs_async"])
+def test_a_rubric_that_hangs_is_named_where_the_samples_deadline_ends_it(rubrics: str, hanging: str) -> None:
+    entries = [entry("even", f"{rubrics}:Even"), entry("stuck", f"{rubrics}:{hanging}"), entry("shaky", f"{rubrics}:broken")]
+    with RewardLoopManager(configured(*entries, model={"timeout_s": 0.3, "on_error": "mask"})) as manager:
+        scored = manager.compute_rm_score(batch("hang", "fine"))
+    assert scored.non_tensor_batch["reward_status"].tolist() == ["timeout", "ok"]
+    message = scored.non_tensor_batch["reward_message"][0]
+    assert "(reward_model.timeout_s): rubric stuck had not ended" in message
+    assert rows(scored, "rm_scores")[1] == [2.5]
 
 
 def test_a_rubric_may_let_the_sample_go_on_or_mask_it(rubrics: str) -> None:
