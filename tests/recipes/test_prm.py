@@ -9,6 +9,7 @@ import pytest
 from tests.recipes.conftest import ServedRecipe
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 def test_the_recipe_prints_each_step_with_its_score_below(served_recipe: ServedRecipe) -> None:
     printed = served_recipe("prm")

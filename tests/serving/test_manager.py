@@ -224,6 +224,7 @@ RewardModelManager(config(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_while_its_server_starts_leaves_no_process(model: Path) -> None:
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(model)], cwd=ROOT)
     deadline = time.monotonic() + 300
