@@ -13,10 +13,10 @@ from functools import reduce
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from reward_loop.config import RewardLoopConfig
 from reward_loop.config_layers import LayerLike, merge, read_layer, read_overrides
+from reward_loop.config_problems import place_of, remedy_of
 from reward_loop.config_settings import Path, Setting, Settings, dotted, overlap
 from reward_loop.config_spellings import SCHEMA, SchemaKey, schema_key_of, spelled
 from reward_loop.errors import ConfigError
@@ -92,45 +92,16 @@ def _missing(settings: Settings) -> Iterator[str]:
 
 def _validation_problems(error: ValidationError, settings: Settings) -> Iterator[str]:
     for detail in error.errors():
-        path = _place(detail)
+        path = place_of(detail)
         key = schema_key_of(dotted(path))
         setting = next((setting for setting in settings.chosen.values() if overlap(setting.key, path)), None)
         if setting is None and key is not None:
             newer = any(dotted(setting.spelling).startswith("reward.") for setting in settings.chosen.values())
             setting = Setting(path, tuple(spelled(key.key, newer).split(".")), key.default, "default")
-        remedy = _remedy(detail)
+        remedy = remedy_of(detail)
         if key is not None and key.nullable and detail["type"] != "unmet":
             remedy += ", or null"
         yield f"{setting or dotted(path)}: {remedy}"
-
-
-def _place(detail: ErrorDetails) -> Path:
-    """The path an error is about; a rule that spans settings reports at their section and names the key."""
-    key = detail["ctx"]["key"] if detail["type"] == "unmet" and "ctx" in detail else ""
-    return (*detail["loc"], *filter(None, key.split(".")))
-
-
-_REMEDIES = {
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-    "finite_number": "must be a finite number",
-    "bool_": "must be true or false",
-    "int_": "must be a whole number",
-    "float_": "must be a number",
-    "string_": "must be text; quote it",
-    "tuple_": "must be a list, such as [a, b]",
-    "dict_": "must be a mapping of keys to values",
-}
-"""What to do, by the beginning of pydantic's error type."""
-
-
-def _remedy(detail: ErrorDetails) -> str:
-    for kind, remedy in _REMEDIES.items():
-        if detail["type"].startswith(kind):
-            return remedy.format(**detail.get("ctx", {}))
-    return detail["msg"]
 
 
 def _explain(key: SchemaKey, config: RewardLoopConfig, settings: Settings) -> Iterator[ConfigValue]:

@@ -15,11 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from reward_loop.errors import DataError
-from reward_loop.runs import report_plots
 from reward_loop.runs.fields import FieldMap, Row, RowError, look_up, message_text
+from reward_loop.runs.report_page import page_environment
 from reward_loop.runs.report_plots import LatencyRow
 from reward_loop.runs.report_rubrics import RUBRIC_COLUMNS, RubricStats
 from reward_loop.runs.report_values import OTHERS, Latencies, Values, finite_number, slot
@@ -158,7 +156,7 @@ def write_report(output: Path, html: Path, weights: Path | None = None) -> None:
         raise DataError(f"{output}: this run has not ended; finish it with `reward-loop score INPUT -o {output} --resume`")
     summary = _summary_of(output)
     stats = _collect(output, summary)
-    template = _environment().get_template("report.html")
+    template = page_environment().get_template("report.html")
     config = list(_flat(cast("dict[str, Any]", summary.get("config") or {})))
     history = _weights(weights, summary) or stats.rubrics.weights
     page = template.render(name=output.name, stats=stats, summary=summary, config=config, weights=history)
@@ -206,19 +204,6 @@ def _summary_of(output: Path) -> dict[str, Any]:
     if not isinstance(summary, dict):
         raise DataError(f"{path} holds no object; remove it to report without it")
     return cast("dict[str, Any]", summary)
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    names = ("show_count", "show_number", "show_share", "show_seconds", "distribution_svg", "latency_svg", "weight_svg")
-    environment.globals.update({name: getattr(report_plots, name) for name in names})
-    return environment
 
 
 def _extra_info(row_number: int, row: Row) -> dict[str, Any]:

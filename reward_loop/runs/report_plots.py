@@ -154,6 +154,28 @@ def weight_svg(points: Sequence[tuple[int, float]], end: int, label: str) -> Mar
     return _svg(parts, base + _BOTTOM, label)
 
 
+def curve_svg(points: Sequence[tuple[int, float]], label: str) -> Markup:
+    """A line through (step, value), ascending and not empty; the axis begins where the values do."""
+    values = [value for _, value in points]
+    low, high = min(values), max(values)
+    first, last, base = points[0][0], points[-1][0], _TOP + _PLOT_HEIGHT
+
+    def x_of(step: int) -> float:
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * (step - first) / max(last - first, 1)
+
+    def y_of(value: float) -> float:
+        return base - _PLOT_HEIGHT * ((value - low) / (high - low) if high > low else 0.5)
+
+    parts = [_grid_line(y_of(value), show_number(value)) for value in sorted({low, high})]
+    path = " ".join(f"{x_of(step):.1f},{y_of(value):.1f}" for step, value in points)
+    parts.append(Markup('<polyline class="line" points="{}"/>').format(path))
+    end = Markup('<circle class="mark" cx="{:.1f}" cy="{:.1f}" r="3">').format(x_of(last), y_of(values[-1]))
+    parts.append(end + Markup("<title>{}: {}</title></circle>").format(show_count(last), show_number(values[-1])))
+    parts.append(_text(_LEFT, base + 16, show_count(first), anchor="start"))
+    parts.append(_text(WIDTH - _RIGHT, base + 16, show_count(last), anchor="end"))
+    return _svg(parts, base + _BOTTOM, label)
+
+
 def _svg(parts: Sequence[Markup], height: float, label: str) -> Markup:
     opening = Markup('<svg viewBox="0 0 {} {:.0f}" role="img" aria-label="{}">').format(WIDTH, height, label)
     return opening + Markup("").join(parts) + Markup("</svg>")
