@@ -36,6 +36,8 @@ class Settings(TypedDict):
     run_dir: str
     update_dir: str | None
     """What is kept from run to run, and removed if nobody is there for another: when the driver is gone."""
+    heir_wait_s: float
+    """How long another driver has then to take it over."""
     memory_mb: int | None
     grace_s: float
 
@@ -85,6 +87,7 @@ class EngineProcess:
         log: Path,
         run_dir: str,
         update_dir: str | None = None,
+        heir_wait_s: float = 0.0,
         memory_mb: int | None = None,
         grace_s: float = 3.0,
     ) -> EngineProcess:
@@ -106,6 +109,7 @@ class EngineProcess:
             log=str(log),
             run_dir=run_dir,
             update_dir=update_dir,
+            heir_wait_s=heir_wait_s,
             memory_mb=memory_mb,
             grace_s=grace_s,
         )

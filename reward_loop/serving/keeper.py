@@ -13,6 +13,7 @@ stop. The output is a line of JSON for the start and one for the end.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import select
@@ -29,6 +30,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _MEMORY_EVERY_S = 0.5
 _SHARED_EVERY_S = 5.0
+_LOOK_FOR_HEIR_S = 0.5
 _ORPHANED_GRACE_S = 1.0
 """Seconds that a server without a driver gets to end by itself: nobody waits for its answers."""
 
@@ -74,10 +76,13 @@ class _Keeper:
         except ProcessLookupError:
             return
         self._driver = next(guard for guard, name in guards.items() if name == "driver")
+        updates = self._owned_updates()
         server = self._start()
         guards[os.pidfd_open(server.pid)] = "server"
         _say(event="started", pid=server.pid)
         self._end(server, self._watch(guards))
+        if updates is not None and self._is_orphaned():
+            self._leave(updates)
 
     def _start(self) -> subprocess.Popen[bytes]:
         with open(self._settings["log"], "ab") as log:  # noqa: PTH123 - no pathlib in a process that must stay small
@@ -129,15 +134,36 @@ class _Keeper:
         status = server.poll()
         self._mapped |= process_tree.kill_below(os.getpid())
         _clean(self._mapped, self._settings)
-        if self._update_dir_is_orphaned():
-            shutil.rmtree(self._settings["update_dir"], ignore_errors=True)
         if reason != "driver":
             with suppress(OSError):
                 _say(event="ended", reason=reason, status=status)
 
-    def _update_dir_is_orphaned(self) -> bool:
+    def _is_orphaned(self) -> bool:
         """Say whether there is nobody who would start the server again: a driver's input may end well before the driver does."""
-        return self._settings["update_dir"] is not None and bool(select.select([self._driver], [], [], 0)[0])
+        return bool(select.select([self._driver], [], [], 0)[0])
+
+    def _owned_updates(self) -> int | None:
+        """Return the directory of the updates, locked as long as this process lives; None if there is none."""
+        if self._settings["update_dir"] is None:
+            return None
+        updates = os.open(self._settings["update_dir"], os.O_RDONLY)
+        fcntl.flock(updates, fcntl.LOCK_SH)
+        return updates
+
+    def _leave(self, updates: int) -> None:
+        """Remove the updates, unless another driver's keeper takes them over within the time that it has for that."""
+        fcntl.flock(updates, fcntl.LOCK_UN)
+        until = time.monotonic() + self._settings["heir_wait_s"]
+        while True:
+            try:
+                fcntl.flock(updates, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            if time.monotonic() >= until:
+                shutil.rmtree(self._settings["update_dir"], ignore_errors=True)
+                return
+            fcntl.flock(updates, fcntl.LOCK_UN)
+            time.sleep(_LOOK_FOR_HEIR_S)
 
 
 def _say(**event: Any) -> None:

@@ -1,7 +1,8 @@
 """A replica as a Ray actor, which runs the server on whatever machine it is placed.
 
 Invariants: the server ends with its actor, also when that is killed; an actor that dies is made again, in the same place and in
-the state that was last asked for; the actor restarts its own server as `VLLMServer` does.
+the state that was last asked for, and on the same machine serves the weights that were published last; the actor restarts its own
+server as `VLLMServer` does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import dataclasses
 import logging
 import time
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +53,11 @@ class Seen:
 class ServerActor:
     """The actor."""
 
-    def __init__(self, spec: ServerSpec, *, asleep: bool, many_machines: bool, sharers: int) -> None:
+    def __init__(self, spec: ServerSpec, *, asleep: bool, many_machines: bool, sharers: int, owner: str) -> None:
         threads = max(1, usable_cores() // sharers - 1)
         host = ray.util.get_node_ip_address() if many_machines else spec.host  # type: ignore[no-untyped-call]
         spec = dataclasses.replace(spec, host=host, threads=threads)
-        self._server = VLLMServer(spec, asleep=asleep, on_change=self._note)
+        self._server = VLLMServer(spec, asleep=asleep, on_change=self._note, owner=owner)
         self._changed = asyncio.Event()
 
     async def start(self) -> Seen:
@@ -106,6 +108,8 @@ class RayReplica:
         self._seen = Seen("stopped", "")
         self._trouble = ""
         self._actor: Any = None
+        self._owner = uuid.uuid4().hex[:12]
+        """By this name an actor finds the updates that an earlier one has left on its machine."""
         self._watching: asyncio.Task[None] | None = None
         self._restarts = Restarts(spec.max_restarts, spec.restart_backoff_s)
 
@@ -191,7 +195,7 @@ class RayReplica:
         self._actor = (
             ray.remote(ServerActor)
             .options(num_cpus=self._place.num_cpus, num_gpus=0, scheduling_strategy=self._place.strategy, max_concurrency=100)
-            .remote(self._spec, asleep=self._want_asleep, many_machines=many_machines, sharers=2)
+            .remote(self._spec, asleep=self._want_asleep, many_machines=many_machines, sharers=2, owner=self._owner)
         )
         self._seen = await self._ask("start", limit_s=self._spec.start_timeout_s + _SLACK_S)
 

@@ -27,7 +27,7 @@ from reward_loop.serving.port import ReservedPort
 from reward_loop.serving.replica import OnChange, ReplicaState
 from reward_loop.serving.restarts import Restarts
 from reward_loop.serving.server_calls import ServerCalls
-from reward_loop.serving.server_files import log_file, new_update_dir
+from reward_loop.serving.server_files import directory_of_updates, log_file
 from reward_loop.serving.spec import ServerSpec
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,9 @@ _SAY_EVERY_S = 10.0
 _TERMINATION_SHARE = 0.6
 """Of `stop_timeout_s`, what a server gets to end by itself; the rest is for killing it and clearing up."""
 
+
+_HEIR_WAIT_S = 120.0
+"""Seconds for which published weights wait for a process that goes on with them."""
 
 BuildCommand = Callable[[ServerSpec, int, str, str], Command]
 """Gives the command of a server from its spec, its port, the directory of its sockets and that of its updates."""
@@ -49,7 +52,11 @@ def vllm_command(spec: ServerSpec, port: int, run_dir: str, update_dir: str) -> 
 
 
 class VLLMServer:
-    """A server for `spec`; an async context manager, or `start` and `stop`. `asleep`: put it to sleep as soon as it is ready."""
+    """A server for `spec`; an async context manager, or `start` and `stop`. `asleep`: put it to sleep as soon as it is ready.
+
+    One with an `owner` takes over the weights that were published to the last one of that owner, if this process's predecessor
+    died on this machine without stopping it.
+    """
 
     def __init__(
         self,
@@ -58,6 +65,7 @@ class VLLMServer:
         asleep: bool = False,
         on_change: OnChange | None = None,
         build: BuildCommand = vllm_command,
+        owner: str | None = None,
     ) -> None:
         self._build = build
         self._spec = spec
@@ -71,6 +79,7 @@ class VLLMServer:
         self._process: EngineProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._log_path: Path | None = None
+        self._owner = owner
         self._update_dir: str | None = None
 
     @property
@@ -124,8 +133,8 @@ class VLLMServer:
             self._port.release()
             self._port = None
         if self._update_dir is not None:
-            update_dir, self._update_dir = self._update_dir, None
-            await asyncio.to_thread(shutil.rmtree, update_dir, ignore_errors=True)  # gigabytes, perhaps on a slow disk
+            updates, self._update_dir = self._update_dir, None
+            await asyncio.to_thread(shutil.rmtree, updates, ignore_errors=True)  # gigabytes, perhaps on a slow disk
 
     async def restart(self) -> str:
         """Stop it, and start it again at the same address."""
@@ -155,12 +164,13 @@ class VLLMServer:
         """Start a process and bring it to the state that is asked for."""
         run_dir = new_run_dir()
         port = self._port.number if self._port is not None else 0
-        self._update_dir = self._update_dir or new_update_dir(self._spec)
+        self._update_dir = self._update_dir or directory_of_updates(self._spec, self._owner)
         self._process = await EngineProcess.start(
             self._build(self._spec, port, run_dir, self._update_dir),
             log=self.log_path,
             run_dir=run_dir,
             update_dir=self._update_dir,
+            heir_wait_s=0.0 if self._owner is None else _HEIR_WAIT_S,
             memory_mb=self._spec.memory_mb,
             grace_s=self._spec.stop_timeout_s * _TERMINATION_SHARE,
         )

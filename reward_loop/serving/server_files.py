@@ -20,8 +20,13 @@ def log_file(spec: ServerSpec) -> Path:
     return directory / f"{spec.label}.log"
 
 
-def new_update_dir(spec: ServerSpec) -> str:
-    """Make a directory for the updates of the server's weights, below `spec.update_dir`."""
-    if spec.update_dir is not None:
-        Path(spec.update_dir).mkdir(parents=True, exist_ok=True)
-    return tempfile.mkdtemp(prefix=f"reward-loop-updates-{spec.label[-_SHOWN:]}-", dir=spec.update_dir)
+def directory_of_updates(spec: ServerSpec, owner: str | None = None) -> str:
+    """Make the directory for the updates of the server's weights, below `spec.update_dir`: a new one, or that of `owner`."""
+    above = Path(spec.update_dir or tempfile.gettempdir())
+    above.mkdir(parents=True, exist_ok=True)
+    name = f"reward-loop-updates-{spec.label[-_SHOWN:]}-"
+    if owner is None:
+        return tempfile.mkdtemp(prefix=name, dir=above)
+    own = above / f"{name}{owner}"
+    own.mkdir(mode=0o700, exist_ok=True)
+    return str(own)

@@ -34,12 +34,20 @@ async def said(log: Path, word: str) -> list[str]:
     return lines()[0][1:]
 
 
-async def start(log: Path, *modes: str, grace_s: float = 10.0, memory_mb: int | None = None) -> EngineProcess:
+async def start(
+    log: Path, *modes: str, grace_s: float = 10.0, memory_mb: int | None = None, heir_wait_s: float = 0.0
+) -> EngineProcess:
     run_dir, update_dir = new_run_dir(), log.with_name("updates")
-    update_dir.mkdir()
+    update_dir.mkdir(exist_ok=True)
     command = fake_command("child", *modes)(SPEC, 0, run_dir, str(update_dir))
     return await EngineProcess.start(
-        command, log=log, run_dir=run_dir, update_dir=str(update_dir), grace_s=grace_s, memory_mb=memory_mb
+        command,
+        log=log,
+        run_dir=run_dir,
+        update_dir=str(update_dir),
+        heir_wait_s=heir_wait_s,
+        grace_s=grace_s,
+        memory_mb=memory_mb,
     )
 
 
@@ -125,7 +133,7 @@ from pathlib import Path
 from tests.serving.test_keeper import start, keepers_of
 
 async def main():
-    engine = await start(Path(sys.argv[1]))
+    engine = await start(Path(sys.argv[1]), heir_wait_s=float(sys.argv[2]))
     # A child of the driver that holds its descriptors open, as those of multiprocessing do.
     if "forks" in sys.argv and os.fork() == 0:
         print("forked", os.getpid(), flush=True)
@@ -137,9 +145,9 @@ asyncio.run(main())
 """
 
 
-def drive(log: Path, out: Path, *how: str) -> subprocess.Popen[bytes]:
+def drive(log: Path, out: Path, *how: str, heir_wait_s: float = 0.0) -> subprocess.Popen[bytes]:
     with out.open("w") as output:
-        return subprocess.Popen([sys.executable, "-c", DRIVER, str(log), *how], stdout=output, cwd=ROOT)
+        return subprocess.Popen([sys.executable, "-c", DRIVER, str(log), str(heir_wait_s), *how], stdout=output, cwd=ROOT)
 
 
 async def test_a_driver_that_is_killed_leaves_nothing_neither_processes_nor_updates(tmp_path: Path) -> None:
@@ -152,6 +160,26 @@ async def test_a_driver_that_is_killed_leaves_nothing_neither_processes_nor_upda
     driver.wait()
     await check_nothing_is_left(log, *pids)
     await until(lambda: not log.with_name("updates").exists())
+
+
+@pytest.mark.parametrize("heir", [True, False])
+async def test_updates_may_wait_for_the_next_driver(tmp_path: Path, heir: bool) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    driver = drive(log, out, heir_wait_s=30.0 if heir else 1.0)
+    pids = [int(pid) for pid in await said(out, "server")]
+    await said(log, "child")
+    driver.kill()
+    driver.wait()
+    await asyncio.to_thread(wait_until_gone, pids[:1])
+    assert log.with_name("updates").exists()
+    if heir:
+        engine = await start(log)
+        await asyncio.to_thread(wait_until_gone, pids)
+        assert log.with_name("updates").exists(), "they have an owner again"
+        await engine.stop()
+    else:
+        await asyncio.to_thread(wait_until_gone, pids)
+        assert not log.with_name("updates").exists()
 
 
 async def test_a_driver_that_is_killed_leaves_nothing_even_with_a_child_that_holds_its_pipes(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Receives an update in threads of its own, while the engine goes on serving: one takes the buckets from the plane, another one
-checks each of them while the next arrives.
+checks and keeps each of them while the next arrives.
 
 Invariants: an update that was aborted is not heard of again; nothing is received after the time limit; an end is told once.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+
+import torch
 
 from reward_loop.errors import WeightSyncError
 from reward_loop.serving.inside.staged_file import StagedFile
@@ -18,8 +20,8 @@ from reward_loop.sync.digest import digest_of
 from reward_loop.sync.finite import first_not_finite
 from reward_loop.sync.planes.plane import TensorReceiver
 
-_AHEAD = 3
-"""Buckets whose pages are made ready before they come."""
+_BUFFERS = 2
+"""Buckets that are in memory at a time: one arrives, one is checked and kept."""
 
 
 class NotFinite(WeightSyncError):
@@ -85,35 +87,28 @@ class Reception:
                 self._done(found, time.monotonic() - began)
 
     def _received(self) -> list[str]:
-        buckets = self._staged.manifest.buckets
-        checks = list[Future[str]]()
-        with closing(self._receiver), ThreadPoolExecutor(1, thread_name_prefix="weights checked") as checker:
-            for index in range(min(_AHEAD, buckets)):
-                checker.submit(self._staged.make_ready, index)
+        manifest = self._staged.manifest
+        buffers = [
+            torch.empty(manifest.bucket_size(index), dtype=torch.uint8) for index in range(min(_BUFFERS, manifest.buckets))
+        ]
+        kept = list[Future[str]]()
+        with closing(self._receiver), ThreadPoolExecutor(1, thread_name_prefix="weights checked") as keeper:
             try:
-                for index in range(buckets):
-                    self._receiver.receive(index, self._staged.bucket(index))
-                    checks.append(checker.submit(self._checked, index))
-                    if index + _AHEAD < buckets:
-                        checker.submit(self._staged.make_ready, index + _AHEAD)
-                    _raise_first(checks)
-                return [check.result() for check in checks]
-            except BaseException:  # whatever it was: leaving the block would wait for checks that nobody wants
-                checker.shutdown(wait=False, cancel_futures=True)
+                for index in range(manifest.buckets):
+                    if index >= _BUFFERS:
+                        kept[index - _BUFFERS].result()  # its buffer is free
+                    bucket = buffers[index % _BUFFERS][: manifest.bucket_size(index)]
+                    self._receiver.receive(index, bucket)
+                    kept.append(keeper.submit(self._keep, index, bucket))
+                return [each.result() for each in kept]
+            except BaseException:  # whatever it was: leaving the block would wait for what nobody wants
+                keeper.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _checked(self, index: int) -> str:
-        bucket = self._staged.bucket(index)
+    def _keep(self, index: int, bucket: torch.Tensor) -> str:
+        """Write a bucket to the file unless something in it is not finite; return its digest."""
         bad = first_not_finite(bucket, self._staged.manifest.pieces[index])
         if bad is not None:
             raise NotFinite(f"{bad} holds NaN or infinity; nothing of the update was used")
-        digest = digest_of(bucket)
-        self._staged.release(index)
-        return digest
-
-
-def _raise_first(checks: Sequence[Future[str]]) -> None:
-    """Raise what the first check that failed so far has raised."""
-    for check in checks:
-        if check.done():
-            check.result()
+        self._staged.write(index, bucket)
+        return digest_of(bucket)

@@ -1,8 +1,7 @@
-"""The file that an update is received in: a safetensors file, mapped into memory, filled bucket by bucket.
+"""The file that an update is received in: a safetensors file, written bucket by bucket, and then mapped into memory.
 
 Its pages belong to the file, not to the process: what is not in use just now is released, and the operating system may write it
-to the disk. Invariant: the file has its room before the first byte comes, since a full disk would end the process that writes
-to the mapping.
+to the disk. Invariant: the file has its room before the first byte comes, so that a full disk is noticed before anything travels.
 """
 
 from __future__ import annotations
@@ -10,15 +9,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import weakref
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 
 from reward_loop.sync.manifest import DTYPES, Manifest
+from reward_loop.sync.whole_io import write_at
 
-_MADV_DONTNEED, _MADV_POPULATE_WRITE = 4, 23
+_MADV_DONTNEED = 4
 _RELEASED_BEHIND = 2
 """Buckets behind the one that is being loaded whose pages are kept: a layer's tensors may lie in two."""
 
@@ -27,15 +28,17 @@ Weights = Iterator[tuple[str, torch.Tensor]]
 
 
 class StagedFile:
-    """The update that `manifest` describes, in the file at `path`, mapped for reading and writing."""
+    """The update that `manifest` describes, in the file at `path`."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         """Map a file that was made by `create`."""
         self.manifest = manifest
-        header = len(manifest.safetensors_header())
-        with path.open("r+b") as file:
-            mapped = mmap.mmap(file.fileno(), header + manifest.nbytes)
-        self._stream = torch.frombuffer(mapped, dtype=torch.uint8)[header:]
+        self._header_bytes = len(manifest.safetensors_header())
+        # Held open: an update that was aborted must not find the next one at its path.
+        self._file = os.open(path, os.O_RDWR)
+        self._closed = weakref.finalize(self, os.close, self._file)
+        mapped = mmap.mmap(self._file, self._header_bytes + manifest.nbytes)
+        self._stream = torch.frombuffer(mapped, dtype=torch.uint8)[self._header_bytes :]
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise
 
     @classmethod
@@ -56,20 +59,19 @@ class StagedFile:
 
     def close(self) -> None:
         """Let go of the file, which may be its end, and then takes a while; nothing else may be asked of this afterwards."""
+        self._closed()
         del self._stream
 
+    def write(self, index: int, bucket: torch.Tensor) -> None:
+        """Write bucket `index` (uint8, of its size); raises OSError."""
+        # Not by the mapping: getting its pages one by one takes twice as long as writing all of them.
+        array: Any = bucket.numpy()
+        write_at(self._file, memoryview(array), self._header_bytes + index * self.manifest.bucket_bytes)
+
     def bucket(self, index: int) -> torch.Tensor:
-        """Return bucket `index` of the stream, uint8, to be filled or read."""
+        """Return bucket `index` of the stream, uint8, to be read."""
         begin = index * self.manifest.bucket_bytes
         return self._stream[begin : begin + self.manifest.bucket_size(index)]
-
-    def make_ready(self, index: int) -> None:
-        """Have the pages of a bucket in memory, so that filling it waits for none: half of the time of a copy would be theirs."""
-        self._advise(index, _MADV_POPULATE_WRITE)  # refused before Linux 5.14: then they come one by one
-
-    def release(self, index: int) -> None:
-        """Take the pages of a bucket out of this process's memory; they come again when they are looked at."""
-        self._advise(index, _MADV_DONTNEED)
 
     def weights(self, names: Collection[str]) -> Weights:
         """Yield these tensors in the order of the stream, and release the pages of those that were yielded before."""
@@ -80,15 +82,16 @@ class StagedFile:
             begin = self.manifest.offsets[spec.name]
             yield spec.name, self._stream[begin : begin + spec.nbytes].view(DTYPES[spec.dtype]).view(spec.shape)
             while released < begin // self.manifest.bucket_bytes - _RELEASED_BEHIND:
-                self.release(released)
+                self._release(released)
                 released += 1
         for index in range(released, self.manifest.buckets):
-            self.release(index)
+            self._release(index)
 
-    def _advise(self, index: int, advice: int) -> None:
+    def _release(self, index: int) -> None:
+        """Take the pages of a bucket out of this process's memory; they come again when they are looked at."""
         bucket = self.bucket(index)
         begin = -(-bucket.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
         size = bucket.data_ptr() + bucket.numel() - begin
         if size > 0:
             # ctypes, not mmap.madvise: other threads go on meanwhile.
-            self._madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), ctypes.c_int(advice))
+            self._madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), ctypes.c_int(_MADV_DONTNEED))

@@ -24,6 +24,7 @@ from reward_loop.sync.planes.leftovers import abandoned, lock
 from reward_loop.sync.planes.mailbox import TRAINER
 from reward_loop.sync.planes.receiver import Receiver
 from reward_loop.sync.planes.sender import SLOTS, Sender
+from reward_loop.sync.whole_io import read_at, write_at
 
 NAME = "model.safetensors"
 """As checkpoints have it."""
@@ -48,7 +49,7 @@ class DirectorySender(Sender):
             self.folder = self._make_folder()
             self._part = self.folder / f".{NAME}.part"
             self._file = self._made.enter_context(self._part.open("xb", 0))
-            _write(self._file.fileno(), memoryview(self._header), 0)
+            write_at(self._file.fileno(), memoryview(self._header), 0)
         except OSError as error:
             raise WeightSyncError(f"no file can be written in {self._directory}: {error}") from None
         self._writer = ThreadPoolExecutor(1, "weights written")
@@ -65,7 +66,7 @@ class DirectorySender(Sender):
             error = done.exception()
             mailbox.tell(*(("taken", index) if error is None else ("broken", f"{part}: {error}")))
 
-        self._writer.submit(_write, self._file.fileno(), _bytes_of(self._slot(index)), offset).add_done_callback(tell)
+        self._writer.submit(write_at, self._file.fileno(), _bytes_of(self._slot(index)), offset).add_done_callback(tell)
         return [TRAINER]
 
     def _seal(self) -> None:
@@ -106,7 +107,7 @@ class DirectoryReceiver(Receiver):
                 self._file = os.open(path, os.O_RDONLY)
                 self._made.callback(os.close, self._file)
             offset = int(self._ticket["header_bytes"]) + index * self._invitation.bucket_bytes
-            _read(self._file, _bytes_of(into), offset)
+            read_at(self._file, _bytes_of(into), offset)
         except (KeyError, TypeError, ValueError) as error:
             raise WeightSyncError(f"no ticket of a directory: {error!r}; {self._ticket!r:.200}") from None
         except OSError as error:
@@ -118,17 +119,3 @@ class DirectoryReceiver(Receiver):
 def _bytes_of(memory: torch.Tensor) -> memoryview:
     array: Any = memory.numpy()
     return memoryview(array)
-
-
-def _write(file: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(file, data, offset)
-        data, offset = data[written:], offset + written
-
-
-def _read(file: int, data: memoryview, offset: int) -> None:
-    while data:
-        read = os.preadv(file, [data], offset)
-        if read == 0:
-            raise OSError(f"it ends after {offset} bytes")
-        data, offset = data[read:], offset + read
