@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from reward_loop.config import RewardLoopConfig
 from reward_loop.config_layers import LayerLike, merge, read_layer, read_overrides
 from reward_loop.config_problems import place_of, remedy_of
-from reward_loop.config_settings import Path, Setting, Settings, dotted, overlap
+from reward_loop.config_settings import Setting, Settings, dotted, overlap
 from reward_loop.config_spellings import SCHEMA, SchemaKey, schema_key_of, spelled
 from reward_loop.errors import ConfigError
 

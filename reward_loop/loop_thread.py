@@ -25,7 +25,7 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run it there and wait for its result; interrupting the wait cancels it."""
-        future = self._submit(coroutine)
+        future = self.submit(coroutine)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -37,12 +37,24 @@ class LoopThread:
     async def run_async(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run it there and await its result; cancelling the caller cancels it."""
         try:
-            return await asyncio.wrap_future(self._submit(coroutine))
+            return await asyncio.wrap_future(self.submit(coroutine))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             raise _closed() from None
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Have it run there; cancelling the future cancels it."""
+        if self.closed:
+            coroutine.close()
+            raise _closed()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    @property
+    def current(self) -> bool:
+        """Whether this is called on it, where waiting for its work would never end."""
+        return threading.current_thread() is self._thread
 
     @property
     def closed(self) -> bool:
@@ -64,12 +76,6 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        if self.closed:
-            coroutine.close()
-            raise _closed()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -7,35 +7,17 @@ doctor a need that is not met; 2: the command, the configuration or the input is
 
 from __future__ import annotations
 
-import logging
-import signal
-import sys
 from collections.abc import Sequence
-from types import FrameType
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from reward_loop.cli import doctor_command, top_command
-from reward_loop.cli.options import INTERRUPTED, WRONG
-from reward_loop.errors import RewardLoopError
+from reward_loop.cli.entry import run_app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (default: that of this process); errors are for people: what, where, how to fix."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    logging.getLogger("reward_loop").setLevel(logging.INFO)
-    signal.signal(signal.SIGTERM, _terminate)
-    words = sys.argv[1:] if arguments is None else arguments
-    try:
-        _app(words)(words, prog_name="reward-loop")
-    except RewardLoopError as error:
-        _fail(str(error))
-    except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; with that put right, --resume continues a begun run")
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    run_app(_app, "reward-loop", arguments, after_repair="with that put right, --resume continues a begun run")
 
 
 def _app(words: Sequence[str]) -> typer.Typer:
@@ -63,17 +45,6 @@ def _app(words: Sequence[str]) -> typer.Typer:
     app.command("doctor")(doctor_command.doctor)
     app.command("top")(top_command.top)
     return app
-
-
-def _fail(message: str) -> None:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
-    sys.exit(WRONG)
-
-
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    """End as after Ctrl-C, also where a shell has started this in the background, with Ctrl-C ignored."""
-    interrupt = signal.getsignal(signal.SIGINT)
-    (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
 
 
 if __name__ == "__main__":

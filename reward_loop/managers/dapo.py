@@ -40,6 +40,11 @@ class DapoKwargs(ManagerKwargs):
         return self
 
 
+def overlong_penalty(tokens: int, limit: int, buffer: int, factor: float = 1.0) -> float:
+    """Return what so many response tokens cost: 0 up to `limit - buffer`, then linearly less, -`factor` at `limit`."""
+    return min(-(tokens - (limit - buffer)) / buffer * factor, 0.0)
+
+
 @register("dapo")
 class DapoRewardManager(RewardManagerBase):
     """Subtract the soft overlong punishment (DAPO, arXiv:2503.14476, equation 13).
@@ -56,8 +61,7 @@ class DapoRewardManager(RewardManagerBase):
         buffer, limit = settings.overlong_buffer_cfg, settings.max_resp_len
         if not buffer.enable or limit is None:
             return reward
-        excess = self._response_tokens(sample) - (limit - buffer.len)
-        penalty = min(-excess / buffer.len * buffer.penalty_factor, 0.0)
+        penalty = overlong_penalty(self._response_tokens(sample), limit, buffer.len, buffer.penalty_factor)
         log = {"overlong_reward": penalty, "overlong": penalty < 0} if buffer.log else {}
         return reward.plus(penalty, **log)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from reward_loop.rinker.learner import LossConfig
 from reward_loop.rinker.sampler import SampleCall
 from reward_loop.rinker.types import (
     AdamParams,
+    Checkpoint,
     Datum,
     ForwardBackwardOutput,
     GetInfoResponse,
@@ -18,6 +19,8 @@ from reward_loop.rinker.types import (
     OptimStepResponse,
     SampleResponse,
     SaveWeightsResponse,
+    TrainingRun,
+    WeightsInfoResponse,
 )
 
 SamplerKind = Literal["snapshot", "inflight"]
@@ -43,12 +46,20 @@ class Backend(Protocol):
         """Say which base models there are."""
         ...
 
-    async def create_model(self, spec: ModelSpec, user_metadata: Mapping[str, Any] | None = None) -> str:
-        """Return the id of a new model."""
+    async def create_model(
+        self, spec: ModelSpec, user_metadata: Mapping[str, Any] | None = None, *, model_id: str | None = None
+    ) -> str:
+        """Return the id of a new model: `model_id`, where that is given."""
         ...
 
     async def create_model_from_state(
-        self, path: str, *, optimizer: bool, base_model: str | None = None, user_metadata: Mapping[str, Any] | None = None
+        self,
+        path: str,
+        *,
+        optimizer: bool,
+        base_model: str | None = None,
+        user_metadata: Mapping[str, Any] | None = None,
+        model_id: str | None = None,
     ) -> str:
         """Return the id of a new model that goes on from what was saved at `path`."""
         ...
@@ -78,7 +89,16 @@ class Backend(Protocol):
         """See `Learner.optim_step`."""
         ...
 
-    async def save_state(self, model_id: str, seq_id: int, name: str, *, overwrite: bool = False) -> SaveWeightsResponse:
+    async def save_state(
+        self,
+        model_id: str,
+        seq_id: int,
+        name: str,
+        *,
+        overwrite: bool = False,
+        ttl_seconds: int | None = None,
+        user_metadata: Mapping[str, str] | None = None,
+    ) -> SaveWeightsResponse:
         """Keep weights and optimiser under a name; `overwrite` allows one that is taken."""
         ...
 
@@ -87,7 +107,14 @@ class Backend(Protocol):
         ...
 
     async def save_weights_for_sampler(
-        self, model_id: str, seq_id: int, name: str | None, kind: SamplerKind = "snapshot"
+        self,
+        model_id: str,
+        seq_id: int,
+        name: str | None,
+        kind: SamplerKind = "snapshot",
+        *,
+        ttl_seconds: int | None = None,
+        user_metadata: Mapping[str, str] | None = None,
     ) -> SavedForSampler:
         """Keep the weights as they are now: under a name, or (None) for one sampling session, whose id is returned."""
         ...
@@ -100,10 +127,35 @@ class Backend(Protocol):
         """Return the base model of a sampling session."""
         ...
 
+    async def close_sampling_session(self, session_id: str) -> None:
+        """Forget a sampling session, and its weights if nobody else samples from them; one that is not known is no error."""
+        ...
+
     async def sample(self, session_id: str, call: SampleCall) -> SampleResponse:
         """See `Sampler.sample`."""
         ...
 
     async def close(self) -> None:
         """End the session; what was saved stays."""
+        ...
+
+
+@runtime_checkable
+class Catalog(Protocol):
+    """What a backend may be asked besides, if it keeps its checkpoints itself. Raises RequestFailedError."""
+
+    async def checkpoints(self, model_id: str | None = None) -> Sequence[Checkpoint]:
+        """List what was saved of a model, or of all, the newest first."""
+        ...
+
+    async def delete_checkpoint(self, path: str) -> None:
+        """Remove a checkpoint."""
+        ...
+
+    async def weights_info(self, path: str) -> WeightsInfoResponse:
+        """Say which model a checkpoint is of."""
+        ...
+
+    async def training_runs(self) -> Sequence[TrainingRun]:
+        """List the models in training, those that were used last first."""
         ...

@@ -46,10 +46,24 @@ class ConcurrentFuture(APIFuture[T]):
 
     async def result_async(self, timeout: float | None = None) -> T:  # noqa: ASYNC109 - the SDK's signature
         """See `APIFuture`."""
-        # Shielded: a wait that gave up must not end the operation.
-        async with asyncio.timeout(timeout):
-            return await asyncio.shield(asyncio.wrap_future(self._future))
+        waiting = asyncio.wrap_future(self._future)
+        waiting.add_done_callback(_seen)
+        try:
+            await asyncio.wait({waiting}, timeout=timeout)
+        except asyncio.CancelledError:  # as a task's own future would be
+            self._future.cancel()
+            raise
+        # A wait that gave up does not end the operation.
+        if not waiting.done():
+            raise TimeoutError(f"no result within {timeout} s; the operation goes on")
+        return waiting.result()
 
     def future(self) -> concurrent.futures.Future[T]:
         """See `APIFuture`."""
         return self._future
+
+
+def _seen(waiting: asyncio.Future[Any]) -> None:
+    """Look at the error, so that asyncio does not call it forgotten where the wait gave up."""
+    if not waiting.cancelled():
+        waiting.exception()

@@ -21,6 +21,8 @@ _OF_LISTS: dict[str, TensorDtype] = {
     "clip_low_threshold": "float32",
     "clip_high_threshold": "float32",
     "sequence_ratio_mask": "float32",
+    "mask": "float32",
+    "sampling_logprobs": "float32",
     "rejected_tokens": "int64",
     "margin": "float32",
 }

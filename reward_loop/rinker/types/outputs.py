@@ -29,3 +29,10 @@ class SaveWeightsResponse:
     """Where something was saved: `tinker://MODEL/weights/NAME` or `tinker://MODEL/sampler_weights/NAME`."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWeightsResponse:
+    """What was loaded."""
+
+    path: str | None = None

@@ -75,6 +75,12 @@ class TensorData:
         flat: list[Any] = self._values.reshape(-1).tolist()
         return flat
 
+    @property
+    def nbytes(self) -> int:
+        """How much room it takes, also when it travels."""
+        indices = len(self.sparse_crow_indices or ()) + len(self.sparse_col_indices or ())
+        return self._values.nbytes + 8 * indices
+
     def to_numpy(self) -> npt.NDArray[Any]:
         """Return the whole array."""
         if self.sparse_crow_indices is None:

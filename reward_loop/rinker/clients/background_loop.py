@@ -1,0 +1,22 @@
+"""The event loop on which the clients of this process do their work."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from reward_loop.loop_thread import LoopThread
+
+
+def background_loop() -> LoopThread:
+    """Return the loop of this process, which begins when it is first asked for and ends with the process.
+
+    One for all clients: a result of one can be waited for in an operation of another.
+    """
+    # By process: after a fork the child has the object, but not its thread.
+    return _loop_of(os.getpid())
+
+
+@functools.cache
+def _loop_of(process_id: int) -> LoopThread:
+    return LoopThread(f"rinker-clients-{process_id}")

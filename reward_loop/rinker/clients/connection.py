@@ -1,0 +1,52 @@
+"""What the clients of one service share: the backend, and the calls that are under way."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from reward_loop.rinker.backend import Backend
+from reward_loop.rinker.clients.background_loop import background_loop
+from reward_loop.rinker.clients.loop_future import LoopFuture
+
+T = TypeVar("T")
+
+
+class Connection:
+    """Runs the calls of clients on the background loop; what still runs when it is closed is cancelled."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self._pending: set[concurrent.futures.Future[Any]] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def start(self, call: Coroutine[Any, Any, T]) -> LoopFuture[T]:
+        """Have a call run. Raises RuntimeError after `close`."""
+        with self._lock:
+            if self._closed:
+                call.close()
+                raise RuntimeError("the ServiceClient of this client is closed; make another one")
+            future = background_loop().submit(call)
+            self._pending.add(future)
+        future.add_done_callback(self._forget)
+        return LoopFuture(future)
+
+    def close(self) -> LoopFuture[None]:
+        """Cancel what runs, and close the backend; a second call does nothing."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+            pending = list(self._pending)
+        for future in pending:
+            future.cancel()
+        return LoopFuture(background_loop().submit(self._end(first)))
+
+    async def _end(self, first: bool) -> None:
+        if first:
+            await self.backend.close()
+
+    def _forget(self, future: concurrent.futures.Future[Any]) -> None:
+        with self._lock:
+            self._pending.discard(future)

@@ -1,0 +1,140 @@
+"""What is asked of a service besides training and sampling."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+from reward_loop.errors import ConfigError, RequestFailedError
+from reward_loop.rinker.backend import Catalog
+from reward_loop.rinker.clients.connection import Connection
+from reward_loop.rinker.futures import APIFuture
+from reward_loop.rinker.types import (
+    Checkpoint,
+    CheckpointsListResponse,
+    Cursor,
+    GetServerCapabilitiesResponse,
+    TrainingRun,
+    TrainingRunsResponse,
+    WeightsInfoResponse,
+)
+
+T = TypeVar("T")
+
+
+class RestClient:
+    """Of a server (`base_url`, else TINKER_BASE_URL); `ServiceClient.create_rest_client` makes one of a service in this process.
+
+    Lists of checkpoints and models are what a service in this process has; of a server, RequestFailedError is raised for them.
+    """
+
+    def __init__(self, _connection: Connection | None = None, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        self._connection = _connection or _connected(base_url or os.environ.get("TINKER_BASE_URL"), api_key)
+
+    def get_server_capabilities(self) -> APIFuture[GetServerCapabilitiesResponse]:
+        """Ask which models the service offers."""
+        return self._connection.start(self._connection.backend.capabilities())
+
+    def list_checkpoints(self, training_run_id: str) -> APIFuture[CheckpointsListResponse]:
+        """List what was saved of a model, the newest first."""
+
+        async def listed() -> CheckpointsListResponse:
+            return CheckpointsListResponse(await self._catalog.checkpoints(training_run_id))
+
+        return self._connection.start(listed())
+
+    async def list_checkpoints_async(self, training_run_id: str) -> CheckpointsListResponse:
+        """`await list_checkpoints(…)`."""
+        return await self.list_checkpoints(training_run_id)
+
+    def list_user_checkpoints(self, limit: int = 100, offset: int = 0) -> APIFuture[CheckpointsListResponse]:
+        """List what was saved of all models, the newest first."""
+
+        async def listed() -> CheckpointsListResponse:
+            found: Sequence[Checkpoint] = await self._catalog.checkpoints()
+            return CheckpointsListResponse(*_part(found, limit, offset))
+
+        return self._connection.start(listed())
+
+    async def list_user_checkpoints_async(self, limit: int = 100, offset: int = 0) -> CheckpointsListResponse:
+        """`await list_user_checkpoints(…)`."""
+        return await self.list_user_checkpoints(limit, offset)
+
+    def list_training_runs(self, limit: int = 20, offset: int = 0) -> APIFuture[TrainingRunsResponse]:
+        """List the models in training, those that were used last first."""
+
+        async def listed() -> TrainingRunsResponse:
+            return TrainingRunsResponse(*_part(await self._catalog.training_runs(), limit, offset))
+
+        return self._connection.start(listed())
+
+    async def list_training_runs_async(self, limit: int = 20, offset: int = 0) -> TrainingRunsResponse:
+        """`await list_training_runs(…)`."""
+        return await self.list_training_runs(limit, offset)
+
+    def get_training_run(self, training_run_id: str) -> APIFuture[TrainingRun]:
+        """Describe a model in training."""
+
+        async def found() -> TrainingRun:
+            for run in await self._catalog.training_runs():
+                if run.training_run_id == training_run_id:
+                    return run
+            raise RequestFailedError(f"there is no model {training_run_id} in training", category="user")
+
+        return self._connection.start(found())
+
+    async def get_training_run_async(self, training_run_id: str) -> TrainingRun:
+        """`await get_training_run(…)`."""
+        return await self.get_training_run(training_run_id)
+
+    def get_weights_info_by_tinker_path(self, tinker_path: str) -> APIFuture[WeightsInfoResponse]:
+        """Say which model a checkpoint is of."""
+
+        async def found() -> WeightsInfoResponse:
+            return await self._catalog.weights_info(tinker_path)
+
+        return self._connection.start(found())
+
+    def delete_checkpoint(self, training_run_id: str, checkpoint_id: str) -> APIFuture[None]:
+        """Remove a checkpoint, by its id as a list gives it (`weights/NAME`)."""
+        return self.delete_checkpoint_from_tinker_path(f"tinker://{training_run_id}/{checkpoint_id}")
+
+    async def delete_checkpoint_async(self, training_run_id: str, checkpoint_id: str) -> None:
+        """`await delete_checkpoint(…)`."""
+        await self.delete_checkpoint(training_run_id, checkpoint_id)
+
+    def delete_checkpoint_from_tinker_path(self, tinker_path: str) -> APIFuture[None]:
+        """Remove a checkpoint, by its path."""
+
+        async def deleted() -> None:
+            await self._catalog.delete_checkpoint(tinker_path)
+
+        return self._connection.start(deleted())
+
+    async def delete_checkpoint_from_tinker_path_async(self, tinker_path: str) -> None:
+        """`await delete_checkpoint_from_tinker_path(…)`."""
+        await self.delete_checkpoint_from_tinker_path(tinker_path)
+
+    @property
+    def _catalog(self) -> Catalog:
+        backend = self._connection.backend
+        if not isinstance(backend, Catalog):
+            raise RequestFailedError(
+                f"{type(backend).__name__} has no list of its checkpoints; look where it runs", category="user"
+            )
+        return backend
+
+
+def _part(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], Cursor]:
+    return found[offset : offset + limit], Cursor(offset, limit, len(found))
+
+
+def _connected(base_url: str | None, api_key: str | None) -> Connection:
+    if base_url is None:
+        raise ConfigError(
+            "RestClient() needs base_url or TINKER_BASE_URL; in this process use ServiceClient.create_rest_client()"
+        )
+    from reward_loop.rinker.clients.remote_backend import remote_backend
+
+    return Connection(remote_backend(base_url, api_key))

@@ -1,0 +1,1 @@
+"""The engine: one model in training on transformers and peft, its checkpoints and exports."""

@@ -1,0 +1,1 @@
+"""A service that is reached by HTTP, as a Backend."""

@@ -1,0 +1,1 @@
+"""What samples: Hugging Face models in this process, and what every sampler shares."""

@@ -1,0 +1,1 @@
+"""What does the work behind the clients, in the process that it is built in."""

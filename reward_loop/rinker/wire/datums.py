@@ -1,0 +1,66 @@
+"""What is trained on, as messages: tokens in chunks, and a loss's tensors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from reward_loop.errors import DataError
+from reward_loop.rinker.types import Datum, EncodedTextChunk, ModelInput
+from reward_loop.rinker.wire.allowance import Allowance
+from reward_loop.rinker.wire.protocol import messages
+from reward_loop.rinker.wire.tensors import decode_tensor, write_tensor
+
+_INT32 = np.dtype("<i4")
+MOST_TOKEN = int(np.iinfo(np.int32).max)
+"""No token is larger."""
+
+
+def encode_tokens(tokens: Sequence[int]) -> bytes:
+    """Return tokens as bytes. Raises DataError for one that is no 32-bit number, or below 0."""
+    try:
+        values = np.asarray(tokens, np.int64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"tokens must be numbers from 0 to {MOST_TOKEN}: {error}") from None
+    if values.size and (values.min() < 0 or values.max() > MOST_TOKEN):
+        raise DataError(f"tokens must be numbers from 0 to {MOST_TOKEN}; these go from {values.min()} to {values.max()}")
+    return values.astype(_INT32).tobytes()
+
+
+def decode_tokens(raw: bytes, what: str) -> list[int]:
+    """Return bytes as tokens. Raises DataError for what can't be tokens."""
+    if len(raw) % _INT32.itemsize:
+        raise DataError(f"{what} has {len(raw)} bytes, which is no multiple of the 4 that a token takes")
+    values = np.frombuffer(raw, _INT32)
+    if values.size and values.min() < 0:
+        raise DataError(f"{what} holds the token {values.min()}; no token is below 0")
+    tokens: list[int] = values.tolist()
+    return tokens
+
+
+def write_datum(message: messages.Datum, datum: Datum) -> None:
+    """Write what is trained on to an empty message. Raises DataError for tokens that no message can hold."""
+    for chunk in datum.model_input.chunks:
+        message.model_input.add().encoded_text.tokens = encode_tokens(chunk.tokens)
+    for name, tensor in datum.loss_fn_inputs.items():
+        write_tensor(message.loss_fn_inputs[name], tensor)
+
+
+def decode_datum(message: messages.Datum, what: str, allowance: Allowance) -> Datum:
+    """Return a message as what is trained on; `what` names it in the DataError of a message that is wrong."""
+    chunks = [_decode_chunk(chunk, what, allowance) for chunk in message.model_input]
+    tensors = {
+        name: decode_tensor(tensor, f"loss_fn_inputs[{name!r:.80}] of {what}", allowance)
+        for name, tensor in message.loss_fn_inputs.items()
+    }
+    return Datum(ModelInput(chunks), tensors)
+
+
+def _decode_chunk(message: messages.Chunk, what: str, allowance: Allowance) -> EncodedTextChunk:
+    kind = message.WhichOneof("chunk")
+    if kind != "encoded_text":
+        raise DataError(f"{what} has a chunk of the kind {kind}; only encoded_text can be read")
+    raw = message.encoded_text.tokens
+    allowance.take(8 * len(raw), f"the input of {what}")
+    return EncodedTextChunk(decode_tokens(raw, f"the input of {what}"))

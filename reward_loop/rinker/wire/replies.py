@@ -1,0 +1,46 @@
+"""Results in JSON, both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from reward_loop.errors import DataError
+
+T = TypeVar("T")
+
+Json = Mapping[str, Any]
+
+
+def json_bytes(reply: Json) -> bytes:
+    """Return a reply as bytes: every number that is not finite as a text, for JSON has none of them."""
+    try:
+        return json.dumps(reply, allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_told(reply), allow_nan=False).encode()
+
+
+def reply_of(result: Any, kind: str) -> Json:
+    """Return a result (a dataclass) as a reply, with its kind as the SDK calls it."""
+    return {**dataclasses.asdict(result), "type": kind}
+
+
+def result_of(reply: bytes, kind: type[T]) -> T:
+    """Return a reply as a result. Raises DataError for one that is none."""
+    try:
+        return TypeAdapter(kind).validate_json(reply)
+    except ValidationError as error:
+        raise DataError(f"the reply is no {kind.__name__}: {error.errors(include_url=False)[:3]}") from None
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _told(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_told(item) for item in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
