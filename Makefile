@@ -51,6 +51,9 @@ bench: $(VENV)/.test  ## Measure speed and memory; benchmarks/README.md has the 
 	-$(BIN)/python benchmarks/weight_sync.py
 	-$(BIN)/python benchmarks/rubric_overhead.py
 	-$(BIN)/python benchmarks/judge_session.py
+	-$(BIN)/python benchmarks/rinker_sampling.py
+	-$(BIN)/python benchmarks/rinker_http.py
+	-$(BIN)/python benchmarks/rinker_streaming.py
 	$(BIN)/python benchmarks/router.py
 
 clean:  ## Remove .venv and what tests and the demo leave.

@@ -17,6 +17,8 @@ import yaml
 
 from recipes import tiny_models
 from reward_loop import RewardLoopConfig, get_reward_manager_cls, load_config
+from reward_loop.config_section import load_section
+from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.runs.fields import CONVENTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,7 +94,10 @@ def test_every_python_snippet_runs_and_prints_what_it_says(document: Path, tmp_p
 def test_every_yaml_snippet_is_a_valid_configuration(document: Path) -> None:
     for block in blocks(document, "yaml"):
         given = yaml.safe_load(block)
-        assert load_config(given) != RewardLoopConfig(), f"{block} changes nothing"
+        if block.startswith("# rl.yaml"):
+            assert load_config(load_section(RLConfig, given).rewards.reward_loop or {}) != RewardLoopConfig()
+        else:
+            assert load_config(given) != RewardLoopConfig(), f"{block} changes nothing"
 
 
 def test_every_command_runs_and_does_what_the_readme_says(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""How good a policy is: while it trains, and afterwards."""

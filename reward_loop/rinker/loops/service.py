@@ -1,0 +1,39 @@
+"""The clients of a run: its service, and the model that it begins or goes on with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from reward_loop.rinker.clients.service_client import ServiceClient
+from reward_loop.rinker.clients.training_client import TrainingClient
+from reward_loop.rinker.loops.config import LoopConfig
+from reward_loop.rinker.loops.observer import CheckpointRecord
+from reward_loop.rinker.loops.weights_folder import WEIGHTS
+from reward_loop.rinker.runtime.build import training_service
+from reward_loop.rinker.types import LoraConfig
+
+_USUAL_ALPHA = LoraConfig().alpha
+
+
+def open_service(config: LoopConfig) -> ServiceClient:
+    """Return the service that the configuration names; close it when the run is over."""
+    service = config.service
+    if service.base_url is not None:
+        return ServiceClient(base_url=service.base_url)
+    directory = service.checkpoints or config.log_path / WEIGHTS
+    return ServiceClient(backend=training_service(directory, service.runtime, service.engine))
+
+
+async def training_client(
+    service: ServiceClient, config: LoopConfig, kind: Literal["causal_lm", "seq_cls"], checkpoint: CheckpointRecord | None
+) -> TrainingClient:
+    """Return a client for a new model, or for the one of a checkpoint, with its optimiser."""
+    if checkpoint is not None:
+        return await service.create_training_client_from_state_with_optimizer(checkpoint.state_path)
+    model = config.model
+    if kind == "causal_lm" and model.lora is not None and model.lora.alpha == _USUAL_ALPHA:
+        lora = model.lora
+        return await service.create_lora_training_client(
+            model.base_model, lora.rank, model.seed, lora.train_mlp, lora.train_attn, lora.train_unembed
+        )
+    return await service.create_training_client(model.spec(kind))

@@ -1,0 +1,1 @@
+"""Reinforcement learning on the clients: environments, rollouts, advantages, and the loop."""
