@@ -13,7 +13,10 @@ Curve = Sequence[tuple[float, float]]
 
 
 def plot(path: Path, panels: Mapping[str, Mapping[str, Curve]], x_label: str) -> Path:
-    """Draw one panel beside the other, each with its named curves, and return the picture's path."""
+    """Draw one panel beside the other, each with its named curves, and return the picture's path.
+
+    A picture that ends in .svg is the same file for the same curves.
+    """
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -24,7 +27,9 @@ def plot(path: Path, panels: Mapping[str, Mapping[str, Curve]], x_label: str) ->
     figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.2), layout="constrained", squeeze=False)
     for axis, (title, curves) in zip(axes[0], panels.items(), strict=True):
         _panel(axis, title, curves, x_label)
-    figure.savefig(path, dpi=120)
+    undated: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "plots"}):
+        figure.savefig(path, dpi=120, **undated)
     plt.close(figure)
     return path
 

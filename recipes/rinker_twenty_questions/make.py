@@ -1,0 +1,25 @@
+"""Makes the questioner, of random weights: python -m recipes.rinker_twenty_questions.make RUN [--seed 0]."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from transformers.utils import logging
+
+from recipes.rinker_twenty_questions.game import WORDS
+from recipes.tiny_policies import policy
+
+
+def make(run: Path, *, seed: int = 0) -> Path:
+    """Write a model whose tokens are the words of the game, and return its directory."""
+    return policy(run / "model", WORDS, seed=seed)
+
+
+if __name__ == "__main__":
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    parser = argparse.ArgumentParser(description="Make the model that learns to ask.")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    print(make(asked.run, seed=asked.seed))
