@@ -16,7 +16,20 @@ from reward_loop.rinker.loops.observer import CheckpointRecord, Observer
 from reward_loop.runs.report_plots import show_number
 
 _PLAIN_EVERY_S = 10.0
-_FIRST = ("reward/total", "train/loss", "loss", "train/accuracy", "accuracy", "test/", "optim/kl_sample_train_v1", "time/total")
+_FIRST = (
+    "reward/total",
+    "test/reward/total",
+    "test/pass_rate",
+    "env/all/correct",
+    "train_loss",
+    "train_mean_nll",
+    "train_accuracy",
+    "test/accuracy",
+    "test/loss",
+    "test/nll",
+    "optim/kl_sample_train_v1",
+    "time/total",
+)
 _MOST = 14
 
 
@@ -66,9 +79,9 @@ class RunView(Observer):
 
 def chosen(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics that are worth a line, those that everybody looks at first."""
-    ahead = [name for first in _FIRST for name in metrics if name == first or (first.endswith("/") and name.startswith(first))]
-    rest = [name for name in metrics if name not in ahead]
-    return {name: metrics[name] for name in [*dict.fromkeys(ahead), *rest][:_MOST]}
+    ahead = [name for name in _FIRST if name in metrics]
+    rest = [name for name in metrics if name not in ahead and not name.rpartition("/")[2].startswith("total_")]
+    return {name: metrics[name] for name in [*ahead, *rest][:_MOST]}
 
 
 def _table(metrics: Mapping[str, float], saved: str) -> Table:

@@ -13,8 +13,8 @@ from reward_loop.runs.report_values import numbers
 
 _MOST_POINTS = 400
 _SECTIONS = (
-    ("Rewards and accuracy", ("reward", "env/", "test/", "train/acc", "accuracy", "eval", "correct")),
-    ("Loss, distance and entropy", ("loss", "optim/", "kl", "train/")),
+    ("Rewards and accuracy", ("reward", "env/", "test/", "train_accuracy", "train_reward")),
+    ("Loss, distance and entropy", ("train_", "optim/", "kl")),
     ("Time and throughput", ("time/", "throughput/")),
 )
 _OTHERS = "Everything else"

@@ -39,9 +39,10 @@ _TILES = (
     "reward/total",
     "test/reward/total",
     "test/accuracy",
-    "train/accuracy",
-    "loss",
-    "train/loss",
+    "test/nll",
+    "train_accuracy",
+    "train_loss",
+    "train_mean_nll",
     "optim/entropy",
     "time/total",
 )

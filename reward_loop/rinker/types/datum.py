@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from reward_loop.errors import DataError
@@ -29,7 +30,12 @@ _OF_LISTS: dict[str, TensorDtype] = {
 """What a plain list is taken for; by any other key a TensorData says itself what it is."""
 
 
-@dataclass(frozen=True, slots=True)
+TensorLike: TypeAlias = (
+    "TensorData | torch.Tensor | npt.NDArray[Any] | list[int] | list[float] | list[list[int]] | list[list[float]]"
+)
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class Datum:
     """What the model reads, and what its loss is made of: position i of `target_tokens` is what should follow token i.
 
@@ -37,10 +43,11 @@ class Datum:
     """
 
     model_input: ModelInput
-    loss_fn_inputs: Mapping[str, TensorData] = field(default_factory=dict)
+    loss_fn_inputs: Mapping[str, TensorData]
 
-    def __post_init__(self) -> None:
-        made = {key: _tensor(key, value) for key, value in self.loss_fn_inputs.items()}
+    def __init__(self, model_input: ModelInput, loss_fn_inputs: Mapping[str, TensorLike] | None = None) -> None:
+        object.__setattr__(self, "model_input", model_input)
+        made = {key: _tensor(key, value) for key, value in (loss_fn_inputs or {}).items()}
         object.__setattr__(self, "loss_fn_inputs", made)
 
 

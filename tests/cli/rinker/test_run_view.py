@@ -9,7 +9,7 @@ from rich.console import Console
 from reward_loop.cli.rinker.run_view import RunView, chosen
 from reward_loop.rinker.loops.observer import CheckpointRecord
 
-METRICS = {"zebra": 1.0, "time/total": 2.5, "reward/total": 0.125, "optim/kl_sample_train_v1": -0.001}
+METRICS = {"env/all/total_turns": 8.0, "zebra": 1.0, "time/total": 2.5, "reward/total": 0.125, "optim/kl_sample_train_v1": -0.001}
 
 
 def seen(*, terminal: bool, steps: int, every_s: float) -> str:
