@@ -36,7 +36,7 @@ class Gradients:
         try:
             yield
             self._check()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: the gradients of earlier calls must stay as they were
             self._set(before)
             raise
         for master, old in zip(masters, before, strict=True):

@@ -16,8 +16,8 @@ class World:
     tinker: Any
     service: Any
     base_model: str
-    chunked: Any = None
-    """A service client that cuts a pass of five data into several operations, if there is one."""
+    chunked: Any
+    """A service client that cuts a pass of five data into several operations."""
 
     def model(self, service: Any = None, *, seed: int = 0) -> Any:
         """Return a client of a new model with adapters of rank 4."""
