@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,11 +18,14 @@ from tempfile import TemporaryDirectory
 import torch
 from transformers.utils import logging
 
-from recipes.tiny_models import judge
-from reward_loop.rinker.sampler import SampleCall, Snapshot
-from reward_loop.rinker.sampling.hf_sampler import HFSampler
-from reward_loop.rinker.sampling.settings import HFSamplerSettings
-from reward_loop.rinker.types import ModelInput, SamplingParams
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from recipes.tiny_models import judge  # noqa: E402
+from reward_loop.rinker.sampler import SampleCall, Snapshot  # noqa: E402
+from reward_loop.rinker.sampling.hf_sampler import HFSampler  # noqa: E402
+from reward_loop.rinker.sampling.settings import HFSamplerSettings  # noqa: E402
+from reward_loop.rinker.types import ModelInput, SamplingParams  # noqa: E402
 
 Answers = list[list[int]]
 

@@ -1,30 +1,39 @@
 """What a step of RL costs when sampling, scoring and learning overlap: `python benchmarks/rinker_streaming.py`.
 
-A reward takes as long as sampling. Sampler, judge and learner are stand-ins that take a fixed time, as those on devices of their
-own do: what is measured is the loop. Each stage runs alone first, in the same loop with the other two at no cost; then all three,
-in the plain loop and in the streaming one, which samples one step ahead. The figure is its step time over the longest stage's.
+The learner and the sampler are Ray actors of one core each. Rewards come from the reward loop and take as long as sampling, as a
+remote judge's do: once because it judges one answer at a time, once because each verdict takes that long. Each stage runs alone
+first, in the same loop without the other two; then all three do, in the plain loop and in the streaming one. The figure is the
+latter's step time over the longest stage's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-import random
+import os
 import statistics
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from reward_loop.rinker.backend import SamplerKind, SavedForSampler
-from reward_loop.rinker.clients.service_client import ServiceClient
-from reward_loop.rinker.learner import LossConfig
-from reward_loop.rinker.loops.observer import Observer
-from reward_loop.rinker.rendering import StopCondition, TokensWithLogprobs
-from reward_loop.rinker.rl.config import RLConfig
-from reward_loop.rinker.rl.rewards import EpisodeReward
-from reward_loop.rinker.rl.train import train
-from reward_loop.rinker.rl.types import (
+from transformers.utils import logging as transformers_logging
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from recipes.tiny_models import judge  # noqa: E402
+from reward_loop.rinker.backend import Backend  # noqa: E402
+from reward_loop.rinker.clients.service_client import ServiceClient  # noqa: E402
+from reward_loop.rinker.engine.settings import EngineSettings  # noqa: E402
+from reward_loop.rinker.loops.observer import Observer  # noqa: E402
+from reward_loop.rinker.rendering import StopCondition, TokensWithLogprobs  # noqa: E402
+from reward_loop.rinker.rl.config import RLConfig  # noqa: E402
+from reward_loop.rinker.rl.train import train  # noqa: E402
+from reward_loop.rinker.rl.types import (  # noqa: E402
     Action,
     Env,
     EnvGroupBuilder,
@@ -32,122 +41,85 @@ from reward_loop.rinker.rl.types import (
     RLDataset,
     RLDatasetBuilder,
     StepResult,
-    Trajectory,
 )
-from reward_loop.rinker.sampler import SampleCall
-from reward_loop.rinker.types import (
-    AdamParams,
+from reward_loop.rinker.runtime.build import training_service  # noqa: E402
+from reward_loop.rinker.runtime.settings import RuntimeSettings  # noqa: E402
+from reward_loop.rinker.sampler import SampleCall  # noqa: E402
+from reward_loop.rinker.types import (  # noqa: E402
     Datum,
     ForwardBackwardOutput,
-    GetInfoResponse,
-    GetServerCapabilitiesResponse,
-    ModelData,
     ModelInput,
-    ModelSpec,
-    OptimStepResponse,
     SampledSequence,
     SampleResponse,
-    SaveWeightsResponse,
     TensorData,
 )
 
-GROUPS, SIZE, STEPS, TOKENS = 16, 4, 8, 16
-SLOTS = 8
-"""Episodes that the sampler draws at a time."""
-SAMPLE_S, REWARD_S, DATUM_S = 0.160, 0.020, 0.016
-"""Seconds for an answer, for a reward (one at a time, so that all take as long as sampling), for a datum of a pass."""
+GROUPS, SIZE, STEPS, TOKENS = 16, 4, 8, 32
+TARGET = 1.15
+WAIT = "REWARD_S"
+"""Environment variable with the seconds that `verdict` takes."""
 
 
-class StandIn:
-    """A backend whose sampler and learner take a fixed time on devices of their own."""
+async def verdict(response_ids: Sequence[int]) -> float:
+    """Return the reward of an answer, later: what the reward loop is given as a custom reward function."""
+    await asyncio.sleep(float(os.environ[WAIT]))
+    return float(response_ids[0] % 2)
 
-    def __init__(self, sample_s: float, datum_s: float) -> None:
-        self._sample_s, self._datum_s = sample_s, datum_s
-        self._slots, self._device = asyncio.Semaphore(SLOTS), asyncio.Lock()
 
-    async def capabilities(self) -> GetServerCapabilitiesResponse:
-        """See `Backend`."""
-        return GetServerCapabilitiesResponse([])
+@dataclass(frozen=True)
+class Stages:
+    """Which stages are at work; the others cost nothing."""
 
-    async def create_model(self, spec: ModelSpec, user_metadata: Mapping[str, Any] | None = None, **_: Any) -> str:
-        """See `Backend`."""
-        return "model"
+    sampling: bool = True
+    learning: bool = True
+    reward_s: float = 0.0
+    """Seconds that a verdict takes."""
+    verdicts: int = GROUPS * SIZE
+    """How many are found at a time."""
 
-    async def create_model_from_state(self, path: str, **_: Any) -> str:
-        """See `Backend`."""
-        raise NotImplementedError
 
-    async def unload_model(self, model_id: str) -> None:
-        """See `Backend`."""
+class Partly:
+    """A backend of which one stage may cost nothing."""
 
-    async def get_info(self, model_id: str) -> GetInfoResponse:
-        """See `Backend`."""
-        return GetInfoResponse(model_id, ModelData("stand-in", "stand-in"), is_lora=False)
+    def __init__(self, backend: Backend, stages: Stages) -> None:
+        self._backend, self._stages = backend, stages
 
-    async def forward_backward(
-        self,
-        model_id: str,
-        seq_id: int,
-        data: Sequence[Datum],
-        loss_fn: str,
-        config: LossConfig | None = None,
-        *,
-        forward_only: bool = False,
-    ) -> ForwardBackwardOutput:
-        """See `Backend`."""
-        async with self._device:
-            await asyncio.sleep(self._datum_s * len(data))
-        outputs = [{"logprobs": TensorData([-1.0] * one.model_input.length, "float32")} for one in data]
-        return ForwardBackwardOutput("logprobs", outputs, {"loss:sum": 0.0})
-
-    async def optim_step(self, model_id: str, seq_id: int, params: AdamParams) -> OptimStepResponse:
-        """See `Backend`."""
-        return OptimStepResponse({})
-
-    async def save_state(self, model_id: str, seq_id: int, name: str, **_: Any) -> SaveWeightsResponse:
-        """See `Backend`."""
-        return SaveWeightsResponse(f"tinker://{model_id}/weights/{name}")
-
-    async def load_state(self, model_id: str, seq_id: int, path: str, *, optimizer: bool) -> None:
-        """See `Backend`."""
-
-    async def save_weights_for_sampler(
-        self, model_id: str, seq_id: int, name: str | None, kind: SamplerKind = "snapshot", **_: Any
-    ) -> SavedForSampler:
-        """See `Backend`."""
-        return SavedForSampler(f"tinker://{model_id}/sampler_weights/{name}", "session")
-
-    async def create_sampling_session(self, *, model_path: str | None = None, base_model: str | None = None) -> str:
-        """See `Backend`."""
-        return "session"
-
-    async def sampling_session_model(self, session_id: str) -> str:
-        """See `Backend`."""
-        return "stand-in"
-
-    async def close_sampling_session(self, session_id: str) -> None:
-        """See `Backend`."""
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
 
     async def sample(self, session_id: str, call: SampleCall) -> SampleResponse:
         """See `Backend`."""
-        async with self._slots:
-            await asyncio.sleep(self._sample_s)
-        return SampleResponse([SampledSequence("length", [random.randrange(2)] * TOKENS, [-1.0] * TOKENS)])
+        if self._stages.sampling:
+            return await self._backend.sample(session_id, call)
+        parity = 0 if call.params.seed is None else call.params.seed % 2
+        return SampleResponse([SampledSequence("length", [4 + parity] * TOKENS, [-1.0] * TOKENS)])
 
-    async def close(self) -> None:
+    async def forward_backward(
+        self, model_id: str, seq_id: int, data: Sequence[Datum], loss_fn: str, *more: Any, **options: Any
+    ) -> ForwardBackwardOutput:
         """See `Backend`."""
+        if self._stages.learning:
+            return await self._backend.forward_backward(model_id, seq_id, data, loss_fn, *more, **options)
+        # One datum of them, since the service counts what a model is asked.
+        done = await self._backend.forward_backward(model_id, seq_id, data[:1], loss_fn, *more, **options)
+        outputs = [{"logprobs": TensorData([-1.0] * one.model_input.length, "float32")} for one in data]
+        return dataclasses.replace(done, loss_fn_outputs=outputs)
 
 
 class Question(Env):
-    """Any answer will do; the judge looks at its first token."""
+    """Any answer will do."""
 
     async def initial_observation(self) -> tuple[Observation, StopCondition]:
         """See `Env`."""
-        return ModelInput.from_ints([1, 2, 3, 4]), list[int]()
+        return ModelInput.from_ints([4, 5, 6, 7]), list[int]()
 
     async def step(self, action: Action, *, extra: TokensWithLogprobs | None = None) -> StepResult:
         """See `Env`."""
         return StepResult(0.0, True, ModelInput.empty(), [])
+
+    def reward_columns(self) -> Mapping[str, Any]:
+        """See `Env`."""
+        return {"reward_model": {"ground_truth": ""}, "data_source": "questions"}
 
 
 class Group(EnvGroupBuilder):
@@ -170,24 +142,8 @@ class Questions(RLDataset, RLDatasetBuilder):
         return [Group() for _ in range(GROUPS)]
 
     def __len__(self) -> int:
-        """See `Backend`."""
+        """Return how many steps there are."""
         return STEPS
-
-
-class Judge:
-    """Judges one episode at a time, each for `seconds`."""
-
-    whole_groups = False
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._turn = seconds, asyncio.Lock()
-
-    async def score(self, group: str, episodes: Sequence[tuple[Env, Trajectory]]) -> list[EpisodeReward]:
-        """See `EpisodeScorer`."""
-        async with self._turn:
-            await asyncio.sleep(self._seconds)
-        first = [trajectory.transitions[0].ac.tokens[0] for _, trajectory in episodes]
-        return [EpisodeReward(float(token % 2)) for token in first]
 
 
 class Times(Observer):
@@ -201,43 +157,68 @@ class Times(Observer):
         self.metrics.append(metrics)
 
     def median(self, name: str) -> float:
-        """Return the median over the steps but the first, which fills the pipeline, and the last, which samples nothing ahead."""
-        return statistics.median(metrics[name] for metrics in self.metrics[1:-1])
+        """Return the median over the steps but the first two, which fill the pipeline, and the last two, which empty it."""
+        return statistics.median(metrics[name] for metrics in self.metrics[2:-2])
 
 
-async def step_seconds(folder: Path, sample_s: float, reward_s: float, datum_s: float, **settings: Any) -> float:
+async def step_seconds(folder: Path, backend: Backend, stages: Stages, **settings: Any) -> float:
     """Train all steps, and return the median seconds of one."""
-    base = {"log_path": folder, "model": {"base_model": "stand-in"}, "data": {"builder": "pkg://unused"}}
+    os.environ[WAIT] = str(stages.reward_s)
+    loop = {
+        "custom_reward_function": {"path": __file__, "name": "verdict"},
+        "reward_model": {"max_concurrency": stages.verdicts},
+    }
     sizes = {"batch_size": GROUPS, "group_size": SIZE, "max_tokens": TOKENS, "save_every": 0, "eval_every": 0}
-    config = RLConfig.model_validate({**base, **sizes, **settings})
+    base = {"log_path": folder, "model": {"base_model": str(folder.parent / "policy")}, "data": {"builder": "pkg://unused"}}
+    config = RLConfig.model_validate({**base, **sizes, "rewards": {"reward_loop": loop}, **settings})
     times = Times()
-    service = ServiceClient(backend=StandIn(sample_s, datum_s))
-    try:
-        await train(config, service, data=Questions(), scorer=Judge(reward_s), observer=times)
-    finally:
-        await service.close()
+    # Not closed: the next one goes on with the backend's actors.
+    service = ServiceClient(backend=cast("Backend", Partly(backend, stages)))
+    await train(config, service, data=Questions(), observer=times)
     return times.median("time/total")
 
 
-async def main() -> None:
-    """Measure, and print."""
-    # More episodes than the sampler draws at a time, so that it never waits for the loop.
-    ahead = {"stream": {"num_minibatches": 8}, "max_steps_off_policy": 1, "max_rollouts_in_flight": 2 * SLOTS}
+async def main() -> int:
+    """Measure, and print; the exit code says whether the target was met."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        stages = {
-            "sampling": await step_seconds(folder / "1", SAMPLE_S, 0.0, 0.0, **ahead),
-            "scoring": await step_seconds(folder / "2", 0.0, REWARD_S, 0.0, **ahead),
-            "learning": await step_seconds(folder / "3", 0.0, 0.0, DATUM_S, **ahead),
-        }
-        plain = await step_seconds(folder / "4", SAMPLE_S, REWARD_S, DATUM_S)
-        streamed = await step_seconds(folder / "5", SAMPLE_S, REWARD_S, DATUM_S, **ahead)
-    for stage, seconds in stages.items():
-        print(f"{stage:8} alone     {seconds * 1000:6.0f} ms a step")
-    print(f"all, plain loop    {plain * 1000:6.0f} ms a step: {plain / max(stages.values()):.2f} x the longest stage")
-    print(f"all, streaming     {streamed * 1000:6.0f} ms a step: {streamed / max(stages.values()):.2f} x the longest stage")
+        directory = Path(name)
+        judge(directory / "policy")
+        backend = training_service(directory / "weights", RuntimeSettings(runtime="ray"), EngineSettings(device="cpu"))
+        try:
+            return await compared(directory, backend)
+        finally:
+            await backend.close()
+
+
+async def compared(directory: Path, backend: Backend) -> int:
+    """Time the stages and both loops."""
+    folders = (directory / str(number) for number in range(100))
+
+    async def timed(stages: Stages, **settings: Any) -> float:
+        return await step_seconds(next(folders), backend, stages, **settings)
+
+    ahead = {"stream": {"num_minibatches": 4}, "max_rollouts_in_flight": GROUPS * SIZE}
+    one_ahead, two_ahead = ({**ahead, "max_steps_off_policy": steps} for steps in (1, 2))
+    sampling = await timed(Stages(learning=False), **one_ahead)
+    learning = await timed(Stages(sampling=False), **one_ahead)
+    print(f"sampling alone {sampling * 1000:6.0f} ms a step, learning alone {learning * 1000:.0f} ms")
+    met = True
+    for kind, verdicts, reward_s, settings in (
+        ("one verdict at a time", 1, sampling / (GROUPS * SIZE), one_ahead),
+        ("each verdict that long", GROUPS * SIZE, sampling, two_ahead),
+    ):
+        scoring = await timed(Stages(False, False, reward_s, verdicts), **one_ahead)
+        plain = await timed(Stages(True, True, reward_s, verdicts))
+        streamed = await timed(Stages(True, True, reward_s, verdicts), **settings)
+        longest = max(sampling, scoring, learning)
+        met &= streamed <= TARGET * longest
+        print(f"{kind}: scoring alone {scoring * 1000:.0f} ms")
+        print(f"  plain loop     {plain * 1000:6.0f} ms a step: {plain / longest:.2f} x the longest stage")
+        print(f"  streaming loop {streamed * 1000:6.0f} ms a step: {streamed / longest:.2f} x the longest stage, target {TARGET}")
+    return 0 if met else 1
 
 
 if __name__ == "__main__":
     logging.getLogger("reward_loop").setLevel(logging.ERROR)
-    asyncio.run(main())
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    sys.exit(asyncio.run(main()))

@@ -23,6 +23,7 @@ from reward_loop.rinker.types.model_spec import ModelKind
 
 if TYPE_CHECKING:
     from reward_loop.rinker.engine.settings import EngineSettings
+    from reward_loop.rinker.remote.settings import HttpSettings
     from reward_loop.rinker.sampler import Sampler
     from reward_loop.rinker.sampling.settings import HFSamplerSettings
     from reward_loop.rinker.service.settings import ServiceSettings
@@ -35,8 +36,8 @@ class ServiceClient:
     """Of a server (`base_url`, else TINKER_BASE_URL), or, where neither names one, of a service in this process.
 
     That has its models, its sampler and its checkpoints here: `checkpoint_dir`, `engine`, `sampler` and `limits` are its
-    settings. `backend` takes the place of both. Use it as a context manager, or `close` it: what still runs ends then.
-    `project_id`, `display_name` and `default_headers_overrides` have no effect.
+    settings; `http` says how patient a client of a server is. `backend` takes the place of both. Use it as a context manager, or
+    `close` it: what still runs ends then. `project_id`, `display_name` and `default_headers_overrides` have no effect.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class ServiceClient:
         sampler: Sampler | HFSamplerSettings | None = None,
         limits: ServiceSettings | None = None,
         chunks: ChunkLimits | None = None,
+        http: HttpSettings | None = None,
     ) -> None:
         base_url = base_url or (os.environ.get("TINKER_BASE_URL") if backend is None else None)
         if base_url is not None and (backend or engine or sampler or limits):
@@ -63,7 +65,7 @@ class ServiceClient:
         self._chunks = chunks
 
         def make() -> Backend:
-            return backend or _backend(base_url, api_key, checkpoint_dir, engine, sampler, limits)
+            return backend or _backend(base_url, api_key, http, checkpoint_dir, engine, sampler, limits)
 
         self._make = make
         self._made: Connection | None = None
@@ -236,6 +238,7 @@ class ServiceClient:
 def _backend(
     base_url: str | None,
     api_key: str | None,
+    http: HttpSettings | None,
     checkpoint_dir: str | Path,
     engine: EngineSettings | None,
     sampler: Sampler | HFSamplerSettings | None,
@@ -245,7 +248,7 @@ def _backend(
     if base_url is not None:
         from reward_loop.rinker.clients.remote_backend import remote_backend
 
-        return remote_backend(base_url, api_key)
+        return remote_backend(base_url, api_key, http)
     from reward_loop.rinker.clients.in_process import local_service
 
     return local_service(checkpoint_dir, engine, sampler, limits)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from reward_loop.config_base import Config, Count, NotNegative
 from reward_loop.rinker.engine.settings import EngineSettings
+from reward_loop.rinker.remote.settings import HttpSettings
 from reward_loop.rinker.runtime.settings import RuntimeSettings
 from reward_loop.rinker.types import AdamParams, LoraConfig, ModelSpec
 
@@ -53,6 +54,10 @@ class ServiceConfig(Config):
 
     base_url: str | None = None
     """A training service that is reached by HTTP; null: one in this process."""
+    http: HttpSettings = HttpSettings()
+    """How patient the run is with that."""
+    restarts: NotNegative = 3
+    """Times that a run goes on from its last checkpoint once that server is lost; counted anew with each checkpoint."""
     checkpoints: str | None = None
     """Directory of the weights that a service of this process saves; null: `weights` in the run's directory."""
     engine: EngineSettings = EngineSettings()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
+from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.clients.training_client import TrainingClient
 from reward_loop.rinker.loops.config import LoopConfig
-from reward_loop.rinker.loops.observer import CheckpointRecord
+from reward_loop.rinker.loops.observer import CheckpointRecord, RunResult
+from reward_loop.rinker.loops.run_log import read_checkpoints
 from reward_loop.rinker.loops.weights_folder import WEIGHTS
 from reward_loop.rinker.runtime.build import training_service
 from reward_loop.rinker.types import LoraConfig
+
+logger = logging.getLogger(__name__)
 
 _USUAL_ALPHA = LoraConfig().alpha
 
@@ -19,9 +26,24 @@ def open_service(config: LoopConfig) -> ServiceClient:
     """Return the service that the configuration names; close it when the run is over."""
     service = config.service
     if service.base_url is not None:
-        return ServiceClient(base_url=service.base_url)
+        return ServiceClient(base_url=service.base_url, http=service.http)
     directory = service.checkpoints or config.log_path / WEIGHTS
     return ServiceClient(backend=training_service(directory, service.runtime, service.engine))
+
+
+def run_to_the_end(config: LoopConfig, run: Callable[[ServiceClient], Coroutine[Any, Any, RunResult]]) -> RunResult:
+    """Run with the service that the configuration names, and once more from the last checkpoint when that was lost."""
+    restarts, checkpoints = 0, 0
+    while True:
+        try:
+            with open_service(config) as service:
+                return asyncio.run(run(service))
+        except RequestFailedError as error:
+            before, checkpoints = checkpoints, len(read_checkpoints(config.log_path))
+            restarts = 1 if checkpoints > before else restarts + 1
+            if config.service.base_url is None or error.category != "server" or restarts > config.service.restarts:
+                raise
+            logger.warning("goes on from the last checkpoint of %s, since the service was lost: %s", config.log_path, error)
 
 
 async def training_client(

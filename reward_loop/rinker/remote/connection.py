@@ -53,7 +53,7 @@ class Connection:
 
     async def answer(self, path: str, body: Body) -> Answer:
         """`ask`, as it came."""
-        return await self._transport.post(path, _written(body))
+        return await self._post(path, _written(body))
 
     async def get(self, path: str) -> Answer:
         """Return what is there."""
@@ -66,7 +66,7 @@ class Connection:
     async def result_of(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """`result` for any body."""
         wait = {"Prefer": f"wait={int(self._settings.wait_s)}"} if self._settings.wait_s >= 1 else {}
-        answer = await self._transport.post(path, body, {**headers, **wait})
+        answer = await self._post(path, body, {**headers, **wait})
         if REQUEST_ID not in answer.headers:
             answer = await self._retrieved(text_of(fields_of(answer), "request_id"))
         if answer.headers.get("Content-Type", "").startswith("application/json"):
@@ -105,9 +105,30 @@ class Connection:
     async def _retrieved(self, request_id: str) -> Answer:
         body = json_bytes({"request_id": request_id})
         while True:
-            answer = await self._transport.post("/retrieve_future", body, may_be_pending=True)
+            answer = await self._post("/retrieve_future", body, may_be_pending=True)
             if answer.status == 200:
                 return answer
+
+    async def _post(
+        self, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, may_be_pending: bool = False
+    ) -> Answer:
+        """`Transport.post`, which tells a request that is wrong from one whose session the server has lost ("server")."""
+        try:
+            return await self._transport.post(path, body, headers, may_be_pending=may_be_pending)
+        except RequestFailedError as error:
+            if error.category == "user" and (reason := await self._lost()) is not None:
+                raise RequestFailedError(f"{path}: the session is lost: {reason}", category="server") from error
+            raise
+
+    async def _lost(self) -> str | None:
+        """Return why the server does not know the session any more; None where it does."""
+        if self._session_id is None:
+            return None
+        try:
+            await self._transport.post("/session_heartbeat", json_bytes({"session_id": self._session_id}))
+        except RequestFailedError as error:
+            return error.message
+        return None
 
     async def _json(self, path: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return fields_of(await self._transport.post(path, json_bytes(fields)))

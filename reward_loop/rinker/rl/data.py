@@ -45,16 +45,31 @@ def renderer_of(name: str | None, tokenizer: Any) -> Renderer:
 async def open_scorer(config: RLConfig, client: HasTokenizer) -> AsyncGenerator[EpisodeScorer]:
     """Start the reward loop where one is configured."""
     rewards = config.rewards
-    if rewards.reward_loop is None:
+    loop = _reward_loop(config)
+    if loop is None:
         yield NoScorer()
         return
     from reward_loop.rinker.rl.reward_loop_rewards import RewardLoopRewards
 
-    opened = RewardLoopRewards.open(
-        rewards.reward_loop, _tokenizer(client), use_reward_loop=rewards.use_reward_loop, combine=rewards.combine
-    )
+    opened = RewardLoopRewards.open(loop, _tokenizer(client), use_reward_loop=rewards.use_reward_loop, combine=rewards.combine)
     async with opened as scorer:
         yield scorer
+
+
+def _reward_loop(config: RLConfig) -> Mapping[str, Any] | None:
+    """Return the reward loop's configuration, with the actors that the runtime wants for it."""
+    loop, runtime = config.rewards.reward_loop, config.service.runtime
+    if runtime.rewards is None:
+        return loop
+    if loop is None:
+        raise ConfigError(
+            f"service.runtime.rewards={runtime.rewards} wants actors for rewards; give rewards.reward_loop, or leave it out"
+        )
+    from reward_loop.rinker.runtime.ray_calls import connect
+    from reward_loop.rinker.runtime.reward_actors import on_ray
+
+    connect(runtime.ray_address)
+    return on_ray(loop, runtime.rewards)
 
 
 def _tokenizer(client: HasTokenizer) -> Any:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from reward_loop.errors import ConfigError
 from reward_loop.rinker.clients.sampling_client import SamplingClient
@@ -21,7 +22,7 @@ from reward_loop.rinker.evaluation.evaluator import Evaluator, RLTestSetEvaluato
 from reward_loop.rinker.loops.observer import CheckpointRecord, Observer, RunResult
 from reward_loop.rinker.loops.run_log import RunLog
 from reward_loop.rinker.loops.saving import save_checkpoint
-from reward_loop.rinker.loops.service import open_service, training_client
+from reward_loop.rinker.loops.service import run_to_the_end, training_client
 from reward_loop.rinker.rl.admission import Admission
 from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.data import dataset_builder, open_scorer
@@ -53,10 +54,11 @@ def train_rl(
 
     `service`, `data` and `scorer` take the place of what the configuration names; a service of the caller's is not closed.
     """
-    if service is not None:
-        return asyncio.run(train(config, service, data=data, scorer=scorer, evaluators=evaluators, observer=observer))
-    with open_service(config) as own:
-        return asyncio.run(train(config, own, data=data, scorer=scorer, evaluators=evaluators, observer=observer))
+
+    def run(of: ServiceClient) -> Coroutine[Any, Any, RunResult]:
+        return train(config, of, data=data, scorer=scorer, evaluators=evaluators, observer=observer)
+
+    return run_to_the_end(config, run) if service is None else asyncio.run(run(service))
 
 
 async def train(

@@ -15,7 +15,7 @@ from reward_loop.rinker.clients.training_client import TrainingClient
 from reward_loop.rinker.learner import LossConfig
 from reward_loop.rinker.loops.observer import Observer, RunResult
 from reward_loop.rinker.loops.run_log import RunLog
-from reward_loop.rinker.loops.service import open_service, training_client
+from reward_loop.rinker.loops.service import run_to_the_end, training_client
 from reward_loop.rinker.loops.supervised import run_supervised
 from reward_loop.rinker.rm.config import RMConfig
 from reward_loop.rinker.types import Datum, ForwardBackwardOutput, ModelInput
@@ -33,8 +33,7 @@ def train_rm(config: RMConfig, *, service: ServiceClient | None = None, observer
     """
     if service is not None:
         return asyncio.run(train(config, service, observer=observer))
-    with open_service(config) as own:
-        return asyncio.run(train(config, own, observer=observer))
+    return run_to_the_end(config, lambda own: train(config, own, observer=observer))
 
 
 async def train(config: RMConfig, service: ServiceClient, *, observer: Observer | None = None) -> RunResult:

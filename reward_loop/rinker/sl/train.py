@@ -13,7 +13,7 @@ from reward_loop.rinker.clients.training_client import TrainingClient
 from reward_loop.rinker.learner import LossConfig
 from reward_loop.rinker.loops.observer import Observer, RunResult
 from reward_loop.rinker.loops.run_log import RunLog
-from reward_loop.rinker.loops.service import open_service, training_client
+from reward_loop.rinker.loops.service import run_to_the_end, training_client
 from reward_loop.rinker.loops.supervised import run_supervised
 from reward_loop.rinker.rendering import get_renderer, renderer_for
 from reward_loop.rinker.sl.config import SLConfig
@@ -30,8 +30,7 @@ def train_sl(config: SLConfig, *, service: ServiceClient | None = None, observer
     """
     if service is not None:
         return asyncio.run(train(config, service, observer=observer))
-    with open_service(config) as own:
-        return asyncio.run(train(config, own, observer=observer))
+    return run_to_the_end(config, lambda own: train(config, own, observer=observer))
 
 
 async def train(config: SLConfig, service: ServiceClient, *, observer: Observer | None = None) -> RunResult:
