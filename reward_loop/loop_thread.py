@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -60,6 +61,12 @@ class LoopThread:
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return self._loop.is_closed()
+
+    def end_generators(self, wait_s: float) -> None:
+        """Close what lives as long as the loop, such as HTTP sessions, or give up after so many seconds."""
+        ending = self.submit(self._loop.shutdown_asyncgens())
+        with contextlib.suppress(TimeoutError):
+            ending.result(wait_s)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Cancel what still runs, run `last`, and stop the loop; a second call does nothing."""

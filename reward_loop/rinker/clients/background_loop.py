@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 
 from reward_loop.loop_thread import LoopThread
+
+_FAREWELL_S = 2.0
+"""Seconds that the end of the process waits for connections to be closed."""
 
 
 def background_loop() -> LoopThread:
@@ -19,4 +23,11 @@ def background_loop() -> LoopThread:
 
 @functools.cache
 def _loop_of(process_id: int) -> LoopThread:
-    return LoopThread(f"rinker-clients-{process_id}")
+    thread = LoopThread(f"rinker-clients-{process_id}")
+    atexit.register(_end, thread, process_id)
+    return thread
+
+
+def _end(thread: LoopThread, process_id: int) -> None:
+    if os.getpid() == process_id:  # a fork inherits what is registered, and no thread
+        thread.end_generators(_FAREWELL_S)
