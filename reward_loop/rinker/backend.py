@@ -10,7 +10,7 @@ from reward_loop.rinker.learner import LossConfig
 from reward_loop.rinker.sampler import SampleCall
 from reward_loop.rinker.types import (
     AdamParams,
-    Checkpoint,
+    CheckpointsListResponse,
     Datum,
     ForwardBackwardOutput,
     GetInfoResponse,
@@ -20,6 +20,7 @@ from reward_loop.rinker.types import (
     SampleResponse,
     SaveWeightsResponse,
     TrainingRun,
+    TrainingRunsResponse,
     WeightsInfoResponse,
 )
 
@@ -142,10 +143,14 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Catalog(Protocol):
-    """What a backend may be asked besides, if it keeps its checkpoints itself. Raises RequestFailedError."""
+    """What a backend may be asked besides, if it knows of its checkpoints. Raises RequestFailedError."""
 
-    async def checkpoints(self, model_id: str | None = None) -> Sequence[Checkpoint]:
-        """List what was saved of a model, or of all, the newest first."""
+    async def checkpoints(self, model_id: str) -> CheckpointsListResponse:
+        """List what was saved of a model, the newest first; nothing of one that never was."""
+        ...
+
+    async def all_checkpoints(self, *, limit: int, offset: int) -> CheckpointsListResponse:
+        """List what was saved of all models, the newest first."""
         ...
 
     async def delete_checkpoint(self, path: str) -> None:
@@ -156,6 +161,10 @@ class Catalog(Protocol):
         """Say which model a checkpoint is of."""
         ...
 
-    async def training_runs(self) -> Sequence[TrainingRun]:
+    async def training_run(self, model_id: str) -> TrainingRun:
+        """Describe a model in training."""
+        ...
+
+    async def training_runs(self, *, limit: int, offset: int) -> TrainingRunsResponse:
         """List the models in training, those that were used last first."""
         ...

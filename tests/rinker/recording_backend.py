@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reward_loop.errors import RequestFailedError
@@ -28,17 +28,22 @@ from reward_loop.rinker.types import (
 
 
 class RecordingBackend:
-    """`calls` says what was asked; while `open` is not set, sampling and passes wait. `failure` is raised by both."""
+    """`calls` says what was asked; while `open` is not set, what is `held` waits: sampling and passes. Both raise `failure`.
+
+    A pass gives every token the log-probability -1, and has the `metrics` of its number and its data.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.held = {"sample", "forward_backward"}
         self.open = asyncio.Event()
         self.open.set()
         self.failure: Exception | None = None
+        self.metrics: Callable[[int, Sequence[Datum]], dict[str, float]] = lambda seq_id, _: {"loss:sum": float(seq_id)}
         self.specs: dict[str, ModelSpec] = {}
         self.samplers = 0
         self.given_up = 0
-        self.closed = False
+        self.closed = 0
 
     async def capabilities(self) -> GetServerCapabilitiesResponse:
         return GetServerCapabilitiesResponse([SupportedModel("base", 64)])
@@ -82,12 +87,14 @@ class RecordingBackend:
         forward_only: bool = False,
     ) -> ForwardBackwardOutput:
         self.calls.append(("forward_backward", model_id, seq_id, list(data), loss_fn, config, forward_only))
-        await self._gate()
+        await self._gate("forward_backward")
+        self._fail()
         rows = [{"logprobs": TensorData([-1.0] * datum.model_input.length, "float32")} for datum in data]
-        return ForwardBackwardOutput("ArrayRecord", rows, {"loss:sum": float(seq_id)})
+        return ForwardBackwardOutput("ArrayRecord", rows, self.metrics(seq_id, data))
 
     async def optim_step(self, model_id: str, seq_id: int, params: AdamParams) -> OptimStepResponse:
         self.calls.append(("optim_step", model_id, seq_id, params))
+        await self._gate("optim_step")
         return OptimStepResponse({"step": float(seq_id), "grad_norm": float("nan")})
 
     async def save_state(
@@ -135,22 +142,35 @@ class RecordingBackend:
 
     async def sample(self, session_id: str, call: SampleCall) -> SampleResponse:
         self.calls.append(("sample", session_id, call))
-        await self._gate()
-        return SampleResponse([SampledSequence("length", [index], [-0.5]) for index in range(call.num_samples)])
+        await self._gate("sample")
+        self._fail()
+        sequences = [SampledSequence("length", [index], [-0.5]) for index in range(call.num_samples)]
+        prompt: list[float | None] = [None, *(-float(n) for n in range(1, call.prompt.length))]
+        return SampleResponse(sequences, prompt if call.include_prompt_logprobs else None)
 
     async def close(self) -> None:
-        self.closed = True
+        self.closed += 1
 
     def asked(self, what: str) -> list[tuple[Any, ...]]:
         """Return the calls of one kind."""
         return [call for call in self.calls if call[0] == what]
 
-    async def _gate(self) -> None:
+    def numbered(self, model_id: str = "model-0") -> dict[int, tuple[Any, ...]]:
+        """Return the operations of a model, without its id, by their numbers. AssertionError where one came twice."""
+        calls = [call for call in self.calls if call[1] == model_id and len(call) > 2]
+        found = {call[2]: (call[0], *call[3:]) for call in calls}
+        assert len(found) == len(calls), f"a number came twice: {calls}"
+        return found
+
+    async def _gate(self, what: str) -> None:
         try:
-            await self.open.wait()
+            if what in self.held:
+                await self.open.wait()
         except asyncio.CancelledError:
             self.given_up += 1
             raise
+
+    def _fail(self) -> None:
         if self.failure is not None:
             raise self.failure
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from reward_loop.errors import ConfigError, RequestFailedError
 from reward_loop.rinker.backend import Catalog
 from reward_loop.rinker.clients.connection import Connection
 from reward_loop.rinker.futures import APIFuture
+from reward_loop.rinker.service.checkpoint_path import CheckpointPath
 from reward_loop.rinker.types import (
-    Checkpoint,
     CheckpointsListResponse,
-    Cursor,
     GetServerCapabilitiesResponse,
     TrainingRun,
     TrainingRunsResponse,
@@ -26,7 +25,7 @@ T = TypeVar("T")
 class RestClient:
     """Of a server (`base_url`, else TINKER_BASE_URL); `ServiceClient.create_rest_client` makes one of a service in this process.
 
-    Lists of checkpoints and models are what a service in this process has; of a server, RequestFailedError is raised for them.
+    What is not there is RequestFailedError("user").
     """
 
     def __init__(self, _connection: Connection | None = None, *, base_url: str | None = None, api_key: str | None = None) -> None:
@@ -38,11 +37,7 @@ class RestClient:
 
     def list_checkpoints(self, training_run_id: str) -> APIFuture[CheckpointsListResponse]:
         """List what was saved of a model, the newest first."""
-
-        async def listed() -> CheckpointsListResponse:
-            return CheckpointsListResponse(await self._catalog.checkpoints(training_run_id))
-
-        return self._connection.start(listed())
+        return self._ask(lambda catalog: catalog.checkpoints(training_run_id))
 
     async def list_checkpoints_async(self, training_run_id: str) -> CheckpointsListResponse:
         """`await list_checkpoints(…)`."""
@@ -50,12 +45,7 @@ class RestClient:
 
     def list_user_checkpoints(self, limit: int = 100, offset: int = 0) -> APIFuture[CheckpointsListResponse]:
         """List what was saved of all models, the newest first."""
-
-        async def listed() -> CheckpointsListResponse:
-            found: Sequence[Checkpoint] = await self._catalog.checkpoints()
-            return CheckpointsListResponse(*_part(found, limit, offset))
-
-        return self._connection.start(listed())
+        return self._ask(lambda catalog: catalog.all_checkpoints(limit=limit, offset=offset))
 
     async def list_user_checkpoints_async(self, limit: int = 100, offset: int = 0) -> CheckpointsListResponse:
         """`await list_user_checkpoints(…)`."""
@@ -63,11 +53,7 @@ class RestClient:
 
     def list_training_runs(self, limit: int = 20, offset: int = 0) -> APIFuture[TrainingRunsResponse]:
         """List the models in training, those that were used last first."""
-
-        async def listed() -> TrainingRunsResponse:
-            return TrainingRunsResponse(*_part(await self._catalog.training_runs(), limit, offset))
-
-        return self._connection.start(listed())
+        return self._ask(lambda catalog: catalog.training_runs(limit=limit, offset=offset))
 
     async def list_training_runs_async(self, limit: int = 20, offset: int = 0) -> TrainingRunsResponse:
         """`await list_training_runs(…)`."""
@@ -75,26 +61,23 @@ class RestClient:
 
     def get_training_run(self, training_run_id: str) -> APIFuture[TrainingRun]:
         """Describe a model in training."""
-
-        async def found() -> TrainingRun:
-            for run in await self._catalog.training_runs():
-                if run.training_run_id == training_run_id:
-                    return run
-            raise RequestFailedError(f"there is no model {training_run_id} in training", category="user")
-
-        return self._connection.start(found())
+        return self._ask(lambda catalog: catalog.training_run(training_run_id))
 
     async def get_training_run_async(self, training_run_id: str) -> TrainingRun:
         """`await get_training_run(…)`."""
         return await self.get_training_run(training_run_id)
 
+    def get_training_run_by_tinker_path(self, tinker_path: str) -> APIFuture[TrainingRun]:
+        """Describe the model in training that a checkpoint was saved of."""
+        return self._ask(lambda catalog: catalog.training_run(CheckpointPath.parse(tinker_path).model_id))
+
+    async def get_training_run_by_tinker_path_async(self, tinker_path: str) -> TrainingRun:
+        """`await get_training_run_by_tinker_path(…)`."""
+        return await self.get_training_run_by_tinker_path(tinker_path)
+
     def get_weights_info_by_tinker_path(self, tinker_path: str) -> APIFuture[WeightsInfoResponse]:
         """Say which model a checkpoint is of."""
-
-        async def found() -> WeightsInfoResponse:
-            return await self._catalog.weights_info(tinker_path)
-
-        return self._connection.start(found())
+        return self._ask(lambda catalog: catalog.weights_info(tinker_path))
 
     def delete_checkpoint(self, training_run_id: str, checkpoint_id: str) -> APIFuture[None]:
         """Remove a checkpoint, by its id as a list gives it (`weights/NAME`)."""
@@ -106,28 +89,20 @@ class RestClient:
 
     def delete_checkpoint_from_tinker_path(self, tinker_path: str) -> APIFuture[None]:
         """Remove a checkpoint, by its path."""
-
-        async def deleted() -> None:
-            await self._catalog.delete_checkpoint(tinker_path)
-
-        return self._connection.start(deleted())
+        return self._ask(lambda catalog: catalog.delete_checkpoint(tinker_path))
 
     async def delete_checkpoint_from_tinker_path_async(self, tinker_path: str) -> None:
         """`await delete_checkpoint_from_tinker_path(…)`."""
         await self.delete_checkpoint_from_tinker_path(tinker_path)
 
-    @property
-    def _catalog(self) -> Catalog:
-        backend = self._connection.backend
-        if not isinstance(backend, Catalog):
-            raise RequestFailedError(
-                f"{type(backend).__name__} has no list of its checkpoints; look where it runs", category="user"
-            )
-        return backend
+    def _ask(self, question: Callable[[Catalog], Awaitable[T]]) -> APIFuture[T]:
+        async def asked() -> T:
+            backend = self._connection.backend
+            if not isinstance(backend, Catalog):
+                raise RequestFailedError(f"{type(backend).__name__} has no list of its checkpoints", category="user")
+            return await question(backend)
 
-
-def _part(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], Cursor]:
-    return found[offset : offset + limit], Cursor(offset, limit, len(found))
+        return self._connection.start(asked())
 
 
 def _connected(base_url: str | None, api_key: str | None) -> Connection:

@@ -59,6 +59,10 @@ class Connection:
         """Return what is there."""
         return await self._transport.get(path)
 
+    async def delete(self, path: str) -> None:
+        """Have what is there removed."""
+        await self._transport.delete(path)
+
     async def result(self, path: str, body: Body) -> Answer:
         """Return what is promised to a request in JSON, once it has come. Raises RequestFailedError where that is an error."""
         return await self.result_of(path, _written(body), {})

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from reward_loop.errors import DataError, RequestFailedError
 from reward_loop.rinker.backend import SamplerKind, SavedForSampler
 from reward_loop.rinker.learner import LossConfig
+from reward_loop.rinker.remote.catalog import HttpCatalog
 from reward_loop.rinker.remote.connection import Connection, fields_of, text_of
 from reward_loop.rinker.remote.sampling import HttpSampling
 from reward_loop.rinker.remote.settings import HttpSettings
@@ -18,6 +19,7 @@ from reward_loop.rinker.remote.transport import Answer, Transport, asked_by_the_
 from reward_loop.rinker.sampler import SampleCall
 from reward_loop.rinker.types import (
     AdamParams,
+    CheckpointsListResponse,
     Datum,
     ForwardBackwardOutput,
     GetInfoResponse,
@@ -26,6 +28,9 @@ from reward_loop.rinker.types import (
     OptimStepResponse,
     SampleResponse,
     SaveWeightsResponse,
+    TrainingRun,
+    TrainingRunsResponse,
+    WeightsInfoResponse,
 )
 from reward_loop.rinker.wire.body import Body
 from reward_loop.rinker.wire.compression import ENCODING, compressed
@@ -62,6 +67,7 @@ class HttpBackend:
         settings = settings or HttpSettings()
         self._connection = Connection(Transport(self.base_url, api_key or ANY_KEY, settings), settings)
         self._sampling = HttpSampling(self._connection, settings)
+        self._catalog = HttpCatalog(self._connection)
         self._models = itertools.count()
 
     async def capabilities(self) -> GetServerCapabilitiesResponse:
@@ -186,6 +192,30 @@ class HttpBackend:
     async def sample(self, session_id: str, call: SampleCall) -> SampleResponse:
         """See `Backend`; also from a session that another client has made."""
         return await self._sampling.sample(session_id, call)
+
+    async def checkpoints(self, model_id: str) -> CheckpointsListResponse:
+        """See `Catalog`."""
+        return await self._catalog.checkpoints(model_id)
+
+    async def all_checkpoints(self, *, limit: int, offset: int) -> CheckpointsListResponse:
+        """See `Catalog`."""
+        return await self._catalog.all_checkpoints(limit=limit, offset=offset)
+
+    async def delete_checkpoint(self, path: str) -> None:
+        """See `Catalog`."""
+        await self._catalog.delete_checkpoint(path)
+
+    async def weights_info(self, path: str) -> WeightsInfoResponse:
+        """See `Catalog`."""
+        return await self._catalog.weights_info(path)
+
+    async def training_run(self, model_id: str) -> TrainingRun:
+        """See `Catalog`."""
+        return await self._catalog.training_run(model_id)
+
+    async def training_runs(self, *, limit: int, offset: int) -> TrainingRunsResponse:
+        """See `Catalog`."""
+        return await self._catalog.training_runs(limit=limit, offset=offset)
 
     async def close(self) -> None:
         """Finish the session at the server, which unloads its models; what was saved stays."""

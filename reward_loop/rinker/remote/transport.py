@@ -26,6 +26,7 @@ JSON = "application/json"
 
 _PREFIX = "/api/v1"
 _SHOWN = 500
+_NOT_THERE = 404
 _STILL_TO_COME = 408
 _TOO_BUSY = 429
 
@@ -40,10 +41,14 @@ class Answer:
 
 
 class Transport:
-    """Sends requests to one server. Of one event loop; makes its connections when the first is needed."""
+    """Sends requests to one server. Of one event loop; makes its connections when the first is needed.
+
+    A `path` is below the API's prefix, encoded as URLs are, with its query.
+    """
 
     def __init__(self, base_url: str, api_key: str, settings: HttpSettings) -> None:
         self.url = _checked(base_url)
+        self._base = str(self.url.with_path(self.url.raw_path.rstrip("/") + _PREFIX, encoded=True))
         self._settings = settings
         self._headers = {"X-API-Key": api_key, "Accept-Encoding": ENCODING}
         self._client: aiohttp.ClientSession | None = None
@@ -62,6 +67,10 @@ class Transport:
         """Ask for what is there. Raises as `post` does."""
         return await self._send("GET", path, None, {}, False)
 
+    async def delete(self, path: str) -> None:
+        """Have what is there removed. Raises as `post` does."""
+        await self._send("DELETE", path, None, {}, False)
+
     async def close(self) -> None:
         """Close all connections."""
         if self._client is not None:
@@ -70,15 +79,19 @@ class Transport:
     async def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], may_be_pending: bool) -> Answer:
         now = asyncio.get_running_loop().time
         patience = Patience(self._settings, now())
+        unanswered = False
         while True:
             asked_s: float | None = None
             try:
                 answer = await self._once(method, path, body, headers)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 problem = f"{self.url} can't be reached: {type(error).__name__}: {error}"
+                unanswered = True
             else:
                 if answer.status == 200 or (may_be_pending and answer.status == _STILL_TO_COME):
                     return answer
+                if unanswered and method == "DELETE" and answer.status == _NOT_THERE:
+                    return answer  # the attempt whose answer was lost has removed it
                 if answer.status < 500 and answer.status not in (_STILL_TO_COME, _TOO_BUSY):
                     raise _refusal(path, answer)
                 problem = f"{self.url}{path} answered {answer.status}: {_reason(answer)}"
@@ -91,7 +104,7 @@ class Transport:
 
     async def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         most = self._settings.max_reply_mb << 20
-        url = self.url.with_path(self.url.path.rstrip("/") + _PREFIX + path)
+        url = URL(f"{self._base}{path}", encoded=True)
         # As a file: aiohttp sends those in pieces, and warns of large bodies that it can't.
         payload = None if body is None else io.BytesIO(body)
         async with self._connected().request(method, url, data=payload, headers=headers, allow_redirects=False) as response:

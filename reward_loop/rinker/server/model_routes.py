@@ -6,7 +6,6 @@ Invariant: a model's name is made of its session's and its number there, because
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -111,7 +110,7 @@ class ModelRoutes(Routes):
             info = await self.hub.backend.get_info(backend_id)
         finally:
             self._being_made -= 1
-        models[name] = Model(name, backend_id, session_id, info.model_data.model_name, info.is_lora, info.lora_rank, time.time())
+        models[name] = Model(name, backend_id, session_id, info.model_data.model_name)
 
 
 def _name(session_id: str, model_seq_id: int) -> str:

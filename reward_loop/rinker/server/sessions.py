@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reward_loop.rinker.server.refusal import Refusal
 from reward_loop.rinker.server.settings import ServerSettings
@@ -25,15 +25,6 @@ class Session:
 
 
 @dataclass(slots=True)
-class SavedWeights:
-    """What was saved of a model, when (seconds since 1970), and for what."""
-
-    path: str
-    kind: str
-    saved_at: float
-
-
-@dataclass(slots=True)
 class Model:
     """A model in training: `id` is its name outside, `backend_id` behind."""
 
@@ -41,11 +32,6 @@ class Model:
     backend_id: str
     session_id: str
     base_model: str
-    is_lora: bool
-    lora_rank: int | None
-    used_at: float
-    """When it was last asked for something, in seconds since 1970."""
-    saved: list[SavedWeights] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from reward_loop.rinker.server.hub import Hub
 from reward_loop.rinker.server.model_routes import ModelRoutes
 from reward_loop.rinker.server.promise import Promise, Reply
 from reward_loop.rinker.server.routes import Route, Routes
-from reward_loop.rinker.server.sessions import Model, SamplingSession, SavedWeights
+from reward_loop.rinker.server.sessions import Model, SamplingSession
 from reward_loop.rinker.wire.allowance import Allowance
 from reward_loop.rinker.wire.body import OpenBody
 from reward_loop.rinker.wire.forward_call import decode_forward_call
@@ -106,7 +105,6 @@ class TrainingRoutes(Routes):
                 ttl_seconds=asked.ttl_seconds,
                 user_metadata=asked.user_metadata,
             )
-            model.saved.append(SavedWeights(saved.path, "training", time.time()))
             return Reply(json_bytes(reply_of(saved, "save_weights")))
 
         return await self._asked(request, SaveWeights, work)
@@ -137,8 +135,6 @@ class TrainingRoutes(Routes):
             ttl_seconds=asked.ttl_seconds,
             user_metadata=asked.user_metadata,
         )
-        if saved.path is not None:
-            model.saved.append(SavedWeights(saved.path, "sampler", time.time()))
         if saved.sampling_session_id is not None:
             sampler = SamplingSession(saved.sampling_session_id, model.session_id, model.base_model)
             self.hub.sessions.sampling[sampler.id] = sampler
@@ -166,7 +162,6 @@ class TrainingRoutes(Routes):
 
     def _submit(self, place: Place, work: Callable[[Model], Coroutine[Any, Any, Reply]]) -> Promise:
         model = self.hub.sessions.model(place.model_id, self.hub.now())
-        model.used_at = time.time()
 
         async def in_place() -> Reply:
             try:

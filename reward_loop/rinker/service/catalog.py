@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
+from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.service.checkpoint_path import CheckpointPath
 from reward_loop.rinker.service.checkpoint_store import CheckpointStore, Saved
 from reward_loop.rinker.service.model import TrainedModel
-from reward_loop.rinker.types import Checkpoint, TrainingRun, WeightsInfoResponse
+from reward_loop.rinker.types import Checkpoint, Cursor, TrainingRun, WeightsInfoResponse
+
+T = TypeVar("T")
 
 
-def checkpoints_of(store: CheckpointStore, model_id: str | None) -> list[Checkpoint]:
+def part_of(found: Sequence[T], *, limit: int, offset: int) -> tuple[Sequence[T], Cursor]:
+    """Return a part of a list, and which it is. Raises RequestFailedError("user")."""
+    if limit < 0 or offset < 0:
+        raise RequestFailedError(f"limit={limit} and offset={offset} must be 0 or more", category="user")
+    return found[offset : offset + limit], Cursor(offset, limit, len(found))
+
+
+def checkpoints_of(store: CheckpointStore, model_id: str | None = None) -> list[Checkpoint]:
     """List what was saved of a model, or of all, the newest first."""
     found = [_checkpoint(path, saved, store.find(path)[0]) for path, saved in store.all(model_id)]
     return sorted(found, key=lambda one: one.time, reverse=True)

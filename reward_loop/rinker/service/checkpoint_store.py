@@ -77,7 +77,7 @@ class CheckpointStore:
 
     def all(self, model_id: str | None = None) -> Iterator[tuple[CheckpointPath, Saved]]:
         """List the checkpoints of one model, or of all, each model's by name."""
-        models = [checked_name(model_id, "model id")] if model_id else self._models()
+        models = self._models() if model_id is None else [checked_name(model_id, "model id")]
         for model in models:
             for about in sorted((self.directory / model).glob(f"*weights/[!.]*/{_ABOUT}")):
                 folder = about.parent

@@ -17,7 +17,7 @@ from reward_loop.rinker.backend import SamplerKind, SavedForSampler
 from reward_loop.rinker.learner import Learner, LossConfig
 from reward_loop.rinker.sampler import SampleCall, Sampler, Snapshot
 from reward_loop.rinker.sampling.profile import read_profile
-from reward_loop.rinker.service.catalog import checkpoints_of, run_of, weights_info_of
+from reward_loop.rinker.service.catalog import checkpoints_of, part_of, run_of, weights_info_of
 from reward_loop.rinker.service.checkpoint_path import CheckpointPath
 from reward_loop.rinker.service.checkpoint_store import CheckpointStore, Saved
 from reward_loop.rinker.service.failures import as_request_failures
@@ -28,7 +28,7 @@ from reward_loop.rinker.service.sampling_sessions import Published, SamplingSess
 from reward_loop.rinker.service.settings import ServiceSettings
 from reward_loop.rinker.types import (
     AdamParams,
-    Checkpoint,
+    CheckpointsListResponse,
     Datum,
     ForwardBackwardOutput,
     GetInfoResponse,
@@ -39,6 +39,7 @@ from reward_loop.rinker.types import (
     SaveWeightsResponse,
     SupportedModel,
     TrainingRun,
+    TrainingRunsResponse,
     WeightsInfoResponse,
 )
 
@@ -215,9 +216,14 @@ class TrainingService:
         with as_request_failures("sample"):
             return await self._sampler.sample(snapshot, call)
 
-    async def checkpoints(self, model_id: str | None = None) -> list[Checkpoint]:
+    async def checkpoints(self, model_id: str) -> CheckpointsListResponse:
         """See `Catalog`."""
-        return await asyncio.to_thread(checkpoints_of, self.store, model_id)
+        return CheckpointsListResponse(await asyncio.to_thread(checkpoints_of, self.store, model_id))
+
+    async def all_checkpoints(self, *, limit: int, offset: int) -> CheckpointsListResponse:
+        """See `Catalog`."""
+        found = await asyncio.to_thread(checkpoints_of, self.store)
+        return CheckpointsListResponse(*part_of(found, limit=limit, offset=offset))
 
     async def delete_checkpoint(self, path: str) -> None:
         """See `Catalog`."""
@@ -227,10 +233,15 @@ class TrainingService:
         """See `Catalog`."""
         return weights_info_of(self.store.find(CheckpointPath.parse(path))[1])
 
-    async def training_runs(self) -> list[TrainingRun]:
+    async def training_run(self, model_id: str) -> TrainingRun:
+        """See `Catalog`."""
+        return await asyncio.to_thread(run_of, self._models.get(model_id), self.store)
+
+    async def training_runs(self, *, limit: int, offset: int) -> TrainingRunsResponse:
         """See `Catalog`."""
         models = sorted(self._models.all(), key=lambda model: model.used, reverse=True)
-        return [await asyncio.to_thread(run_of, model, self.store) for model in models]
+        part, cursor = part_of(models, limit=limit, offset=offset)
+        return TrainingRunsResponse([await asyncio.to_thread(run_of, model, self.store) for model in part], cursor)
 
     async def close(self) -> None:
         """See `Backend`; a second call does nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 CheckpointType = Literal["training", "sampler"]
 
@@ -54,7 +54,7 @@ class TrainingRun:
     lora_rank: int | None = None
     last_checkpoint: Checkpoint | None = None
     last_sampler_checkpoint: Checkpoint | None = None
-    user_metadata: Mapping[str, str] | None = None
+    user_metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from reward_loop.errors import DataError
 
@@ -28,6 +29,12 @@ def json_bytes(reply: Json) -> bytes:
 def reply_of(result: Any, kind: str) -> Json:
     """Return a result (a dataclass) as a reply, with its kind as the SDK calls it."""
     return {**dataclasses.asdict(result), "type": kind}
+
+
+def listing_of(result: Any) -> Json:
+    """Return a result (a dataclass) as a reply, with its times as ISO 8601 has them."""
+    listing: Json = to_jsonable_python(result)
+    return listing
 
 
 def result_of(reply: bytes, kind: type[T]) -> T:

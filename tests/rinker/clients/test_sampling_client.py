@@ -9,22 +9,28 @@ from reward_loop.errors import RequestFailedError, TrainingError
 from reward_loop.rinker.clients.sampling_client import SamplingClient
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.types import ModelInput, SamplingParams, TensorData
-from tests.rinker.clients.scripted_backend import RemoteBackend, ScriptedBackend
 from tests.rinker.conformance.tiny_policy import tiny_policy
+from tests.rinker.recording_backend import RecordingBackend
 
 PROMPT = ModelInput.from_ints([1, 2, 3])
 PARAMS = SamplingParams(max_tokens=1)
 
 
+class RemoteBackend(RecordingBackend):
+    """One that other processes could reach."""
+
+    base_url = "http://127.0.0.1:9"
+
+
 @pytest.fixture
 def sampler() -> Iterator[SamplingClient]:
-    with ServiceClient(backend=ScriptedBackend()) as service:
+    with ServiceClient(backend=RecordingBackend()) as service:
         yield service.create_sampling_client(model_path="tinker://m/sampler_weights/a").result()
 
 
 def test_sequences_come_with_or_without_scores_of_the_prompt(sampler: SamplingClient) -> None:
     plain = sampler.sample(PROMPT, 2, PARAMS).result()
-    assert ([sequence.tokens for sequence in plain.sequences], plain.prompt_logprobs) == ([[1], [1]], None)
+    assert ([sequence.tokens for sequence in plain.sequences], plain.prompt_logprobs) == ([[0], [1]], None)
     assert sampler.sample(PROMPT, 1, PARAMS, True).result().prompt_logprobs == [None, -1.0, -2.0]
     last = sampler.sample(
         prompt=PROMPT, num_samples=1, sampling_params=PARAMS, include_prompt_logprobs=True, prompt_logprobs_last_n=1
@@ -78,7 +84,7 @@ def test_a_handle_that_is_none_is_refused() -> None:
 
 def test_a_model_without_a_tokenizer_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tiny_policy(tmp_path_factory.mktemp("policy"))
-    with ServiceClient(backend=ScriptedBackend()) as service:
+    with ServiceClient(backend=RecordingBackend()) as service:
         sampler = service.create_sampling_client(base_model=path).result()
     with pytest.raises(RequestFailedError, match="has no tokenizer"):
         sampler.get_tokenizer()

@@ -12,18 +12,18 @@ from reward_loop.errors import ConfigError, RequestFailedError
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.types import AdamParams, Datum, LoraConfig, ModelInput, ModelSpec, TensorData
 from tests.one_thread import one_thread as one_thread
-from tests.rinker.clients.scripted_backend import ScriptedBackend
+from tests.rinker.recording_backend import RecordingBackend
 
 
 def test_models_are_created_as_they_were_asked_for() -> None:
-    backend = ScriptedBackend()
+    backend = RecordingBackend()
     with ServiceClient(backend=backend) as service:
         service.create_lora_training_client("base").result()
         service.create_lora_training_client("base", 8, seed=3, train_mlp=False, train_unembed=False).result()
         service.create_training_client("base", kind="seq_cls", num_labels=2).result()
         service.create_training_client("base", lora=LoraConfig(rank=2)).result()
         service.create_training_client(ModelSpec("base", seed=5)).result()
-    assert backend.specs == [
+    assert list(backend.specs.values()) == [
         ModelSpec("base", lora=LoraConfig(rank=32)),
         ModelSpec("base", lora=LoraConfig(rank=8, seed=3, train_mlp=False, train_unembed=False), seed=3),
         ModelSpec("base", kind="seq_cls", num_labels=2),
@@ -33,10 +33,10 @@ def test_models_are_created_as_they_were_asked_for() -> None:
 
 
 def test_the_future_of_a_client_is_usable_as_the_client() -> None:
-    with ServiceClient(backend=ScriptedBackend()) as service:
+    with ServiceClient(backend=RecordingBackend()) as service:
         client = service.create_lora_training_client("base", 8)
         assert isinstance(client, rinker.APIFuture)
-        assert client.model_id == "model-1"
+        assert client.model_id == "model-0"
         assert client.forward([Datum(ModelInput.from_ints([1]))], "ppo").result().metrics["loss:sum"] == 1.0
         assert "TrainingClient" in repr(client)
         with pytest.raises(AttributeError, match="no_such_name"):
@@ -44,33 +44,34 @@ def test_the_future_of_a_client_is_usable_as_the_client() -> None:
 
 
 async def test_the_twins_give_the_clients_themselves() -> None:
-    backend = ScriptedBackend()
+    backend = RecordingBackend()
     with ServiceClient(backend=backend, user_metadata={"run": "7"}) as service:
-        assert (await service.create_lora_training_client("base")).model_id == "model-1"
-        assert (await service.create_lora_training_client_async("base")).model_id == "model-2"
-        for create, optimizer in (
-            (service.create_training_client_from_state_async, False),
-            (service.create_training_client_from_state_with_optimizer_async, True),
-        ):
-            client = await create("path", base_model="other")
-            assert client.model_id == f"from path {optimizer} other {{'run': '7'}}"
+        assert (await service.create_lora_training_client("base")).model_id == "model-0"
+        assert (await service.create_lora_training_client_async("base")).model_id == "model-1"
+        fresh = await service.create_training_client_from_state_async("path", base_model="other")
+        resumed = await service.create_training_client_from_state_with_optimizer_async("path", base_model="other")
+        assert (fresh.model_id, resumed.model_id) == ("model-2", "model-3")
+        assert backend.asked("create_model_from_state") == [
+            ("create_model_from_state", "path", optimizer, "other", {"run": "7"}) for optimizer in (False, True)
+        ]
         assert (await service.create_sampling_client_async(base_model="base")).get_base_model() == "base"
         assert (await service.get_server_capabilities_async()).supported_models[0].model_name == "base"
 
 
 def test_capabilities_are_asked_for_by_both_names() -> None:
-    with ServiceClient(backend=ScriptedBackend()) as service:
+    with ServiceClient(backend=RecordingBackend()) as service:
         assert service.get_server_capabilities() == service.create_rest_client().get_server_capabilities().result()
 
 
 def test_nothing_to_sample_from_is_refused_at_once() -> None:
-    with ServiceClient(backend=ScriptedBackend()) as service, pytest.raises(ValueError, match="give model_path or base_model"):
+    with ServiceClient(backend=RecordingBackend()) as service, pytest.raises(ValueError, match="give model_path or base_model"):
         service.create_sampling_client()
 
 
 def test_closing_cancels_what_runs_and_closes_the_backend_once() -> None:
-    backend = ScriptedBackend()
-    backend.held.add("step")
+    backend = RecordingBackend()
+    backend.held = {"optim_step"}
+    backend.open.clear()
     service = ServiceClient(backend=backend)
     client = service.create_training_client("base").result()
     running = client.optim_step(AdamParams())
@@ -79,15 +80,17 @@ def test_closing_cancels_what_runs_and_closes_the_backend_once() -> None:
     for _ in range(2):
         service.close("success", detail="done").result()
     assert running.future().cancelled()
-    assert backend.cancelled == ["step 0.0001"]
+    assert backend.numbered() == {1: ("optim_step", AdamParams(learning_rate=1e-4))}
+    assert backend.given_up == 1
     assert backend.closed == 1
     with pytest.raises(RuntimeError, match="is closed"):
         client.optim_step(AdamParams())
 
 
 def test_an_interrupt_ends_what_runs_with_the_block() -> None:
-    backend = ScriptedBackend()
-    backend.held.add("step")
+    backend = RecordingBackend()
+    backend.held = {"optim_step"}
+    backend.open.clear()
 
     def script() -> None:
         with ServiceClient(backend=backend) as service:
@@ -112,7 +115,7 @@ def test_a_rest_client_needs_a_server_or_a_service(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError, match="needs base_url or TINKER_BASE_URL"):
         rinker.RestClient()
     with (
-        ServiceClient(backend=ScriptedBackend()) as service,
+        ServiceClient(backend=RecordingBackend()) as service,
         pytest.raises(RequestFailedError, match="has no list of its checkpoints"),
     ):
         service.create_rest_client().list_user_checkpoints().result()
