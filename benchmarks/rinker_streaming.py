@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from recipes.tiny_models import judge  # noqa: E402
 from reward_loop.rinker.backend import Backend  # noqa: E402
+from reward_loop.rinker.clients.background_loop import background_loop  # noqa: E402
 from reward_loop.rinker.clients.service_client import ServiceClient  # noqa: E402
 from reward_loop.rinker.engine.settings import EngineSettings  # noqa: E402
 from reward_loop.rinker.loops.observer import Observer  # noqa: E402
@@ -83,6 +84,12 @@ class Partly:
 
     def __init__(self, backend: Backend, stages: Stages) -> None:
         self._backend, self._stages = backend, stages
+        self.model_id = ""
+
+    async def create_model(self, *given: Any, **options: Any) -> str:
+        """See `Backend`."""
+        self.model_id = await self._backend.create_model(*given, **options)
+        return self.model_id
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -172,9 +179,9 @@ async def step_seconds(folder: Path, backend: Backend, stages: Stages, **setting
     base = {"log_path": folder, "model": {"base_model": str(folder.parent / "policy")}, "data": {"builder": "pkg://unused"}}
     config = RLConfig.model_validate({**base, **sizes, "rewards": {"reward_loop": loop}, **settings})
     times = Times()
-    # Not closed: the next one goes on with the backend's actors.
-    service = ServiceClient(backend=cast("Backend", Partly(backend, stages)))
-    await train(config, service, data=Questions(), observer=times)
+    partly = Partly(backend, stages)
+    await train(config, ServiceClient(backend=cast("Backend", partly)), data=Questions(), observer=times)
+    await background_loop().run_async(backend.unload_model(partly.model_id))  # its learner's core is for the next one
     return times.median("time/total")
 
 
@@ -187,7 +194,7 @@ async def main() -> int:
         try:
             return await compared(directory, backend)
         finally:
-            await backend.close()
+            await background_loop().run_async(backend.close())
 
 
 async def compared(directory: Path, backend: Backend) -> int:

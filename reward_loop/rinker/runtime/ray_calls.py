@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ except ModuleNotFoundError as error:
     raise ConfigError(f"runtime=ray needs {error.name}: pip install 'reward-loop[ray]', or set runtime=local") from error
 
 from reward_loop.rinker.runtime.settings import ActorSettings
+
+logger = logging.getLogger(__name__)
+
+_LATE_S = 10.0
 
 MakeActor = Callable[[int], Any]
 """Makes the actor of a number; one that has died is made again by the same call."""
@@ -56,15 +61,17 @@ class Places:
         if not bundle:
             return
         self._group = placement_group([bundle] * self._count, strategy=self._settings.placement)
+        limit_s = self._settings.start_timeout_s
+        places = f"{self._count} places of {bundle} ({self._settings.placement})"
+        late = asyncio.get_running_loop().call_later(_LATE_S, _say_it_waits, places, limit_s)
         try:
-            async with asyncio.timeout(self._settings.start_timeout_s):
+            async with asyncio.timeout(limit_s):
                 await self._group.ready()
         except TimeoutError:
-            raise RequestFailedError(
-                f"the cluster did not give {self._count} places of {bundle} ({self._settings.placement}) in "
-                f"{self._settings.start_timeout_s:g} s; {_free()}; ask for fewer or smaller ones",
-                category="server",
-            ) from None
+            problem = f"the cluster did not give {places} in {limit_s:g} s; {_free()}; ask for fewer or smaller ones"
+            raise RequestFailedError(problem, category="server") from None
+        finally:
+            late.cancel()
 
     def options(self, number: int) -> dict[str, Any]:
         """Return the options of the actor with this number."""
@@ -78,6 +85,10 @@ class Places:
         if self._group is not None:
             remove_placement_group(self._group)
             self._group = None
+
+
+def _say_it_waits(places: str, limit_s: float) -> None:
+    logger.warning("waiting up to %g s (start_timeout_s) for %s; %s", limit_s, places, _free())
 
 
 def _free() -> str:
