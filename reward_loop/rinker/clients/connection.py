@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from reward_loop.rinker.backend import Backend
@@ -12,6 +13,8 @@ from reward_loop.rinker.clients.background_loop import background_loop
 from reward_loop.rinker.clients.loop_future import LoopFuture
 
 T = TypeVar("T")
+
+Step = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Connection:
@@ -23,15 +26,12 @@ class Connection:
         self._lock = threading.Lock()
         self._closed = False
 
-    def start(self, call: Coroutine[Any, Any, T]) -> LoopFuture[T]:
-        """Have a call run. Raises RuntimeError after `close`."""
-        with self._lock:
-            if self._closed:
-                call.close()
-                raise RuntimeError("the ServiceClient of this client is closed; make another one")
-            future = background_loop().submit(call)
-            self._pending.add(future)
-        future.add_done_callback(self._forget)
+    def start(self, call: Coroutine[Any, Any, T], *, if_cancelled: Step | None = None) -> LoopFuture[T]:
+        """Have a call run, and behind it `if_cancelled` where its future is cancelled. Raises RuntimeError after `close`."""
+        future = self._begun(call)
+        if future is None:
+            raise RuntimeError("this client is closed, or the ServiceClient that it is of; make another one")
+        future.add_done_callback(functools.partial(self._ended, if_cancelled))
         return LoopFuture(future)
 
     def close(self) -> LoopFuture[None]:
@@ -47,6 +47,19 @@ class Connection:
         if first:
             await self.backend.close()
 
-    def _forget(self, future: concurrent.futures.Future[Any]) -> None:
+    def _begun(self, call: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T] | None:
+        with self._lock:
+            if self._closed:
+                call.close()
+                return None
+            future = background_loop().submit(call)
+            self._pending.add(future)
+            return future
+
+    def _ended(self, if_cancelled: Step | None, future: concurrent.futures.Future[Any]) -> None:
         with self._lock:
             self._pending.discard(future)
+        if if_cancelled is not None and future.cancelled():
+            following = self._begun(if_cancelled())
+            if following is not None:
+                following.add_done_callback(functools.partial(self._ended, None))

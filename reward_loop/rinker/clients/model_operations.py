@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
+from reward_loop.errors import RequestFailedError, TrainingError
 from reward_loop.rinker.backend import Backend
 from reward_loop.rinker.clients import chunks
+from reward_loop.rinker.clients.turns import Turn
 from reward_loop.rinker.learner import LossConfig
 from reward_loop.rinker.types import Datum, ForwardBackwardOutput
 
@@ -41,3 +44,16 @@ class ModelOperations:
             # The others are cancelled: the part that failed is missing from the gradients whatever becomes of them.
             raise failed.exceptions[0] from failed
         return chunks.join([task.result() for task in tasks])
+
+    async def leave(self, turn: Turn) -> None:
+        """Fill the numbers of a call that was cancelled before it was sent: those behind it would wait for them."""
+        if turn.has_come:
+            return  # then the backend has been asked, and sees to it itself
+        try:
+            await turn.come()
+        except RequestFailedError:
+            return  # nothing is sent any more
+        for seq_id in turn.seq_ids:
+            # Passes over nothing change nothing; whether they fail is no matter, for the backend counts them as come.
+            with contextlib.suppress(TrainingError):
+                await self.backend.forward_backward(self.model_id, seq_id, (), "cross_entropy", None, forward_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from reward_loop.errors import ConfigError, RequestFailedError
 from reward_loop.rinker.backend import Catalog
@@ -25,11 +25,23 @@ T = TypeVar("T")
 class RestClient:
     """Of a server (`base_url`, else TINKER_BASE_URL); `ServiceClient.create_rest_client` makes one of a service in this process.
 
-    What is not there is RequestFailedError("user").
+    What is not there is RequestFailedError("user"). Use one that you made yourself as a context manager, or `close` it.
     """
 
     def __init__(self, _connection: Connection | None = None, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        self._owned = _connection is None
         self._connection = _connection or _connected(base_url or os.environ.get("TINKER_BASE_URL"), api_key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to a server, unless they are those of a ServiceClient. The SDK has no such method."""
+        if self._owned:
+            self._connection.close().result()
 
     def get_server_capabilities(self) -> APIFuture[GetServerCapabilitiesResponse]:
         """Ask which models the service offers."""

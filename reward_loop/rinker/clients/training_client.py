@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 
 class TrainingClient:
-    """A model in training. `ServiceClient` makes it; use one for each model, from as many threads as you like."""
+    """A model in training. `ServiceClient` makes it; use one for each model, from as many threads as you like.
+
+    A call whose future is cancelled is carried out only if it had begun (at a server: had been sent); those behind it go on.
+    """
 
     def __init__(
         self, connection: Connection, model_id: str, *, info: GetInfoResponse, limits: ChunkLimits | None = None
@@ -237,7 +240,7 @@ class TrainingClient:
             await turn.come()
             return await self._model.forward_backward(turn.seq_ids, parts, loss_fn, config, forward_only=forward_only)
 
-        return self._connection.start(run())
+        return self._connection.start(run(), if_cancelled=lambda: self._model.leave(turn))
 
     def _in_turn(self, operation: Callable[[int], Awaitable[T]]) -> ConcurrentFuture[T]:
         turn = self._turns.take()
@@ -246,7 +249,7 @@ class TrainingClient:
             await turn.come()
             return await operation(turn.seq_ids.start)
 
-        return self._connection.start(run())
+        return self._connection.start(run(), if_cancelled=lambda: self._model.leave(turn))
 
     def _load(self, path: str, *, optimizer: bool) -> APIFuture[LoadWeightsResponse]:
         async def load(seq_id: int) -> LoadWeightsResponse:

@@ -1,7 +1,7 @@
 """The numbers of a model's operations, and what holds back those behind a custom loss.
 
 Invariants: a number is given at the moment of the call, under a lock; what is numbered behind a custom loss is sent only when the
-custom loss has been; if that fails its numbers stay empty, so nothing behind it is sent at all.
+custom loss has been; if that fails its numbers stay empty, so nothing behind it is sent at all. No other number stays empty.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from reward_loop.errors import RequestFailedError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Turn:
     """The numbers of one operation (as many as it has chunks), and what it waits for before it is sent."""
 
     seq_ids: range
     _gate: concurrent.futures.Future[None] | None
+    has_come: bool = False
+    """Whether it may be sent."""
 
     async def come(self) -> None:
         """Wait until it may be sent. Raises RequestFailedError where a custom loss before it failed."""
@@ -28,6 +30,7 @@ class Turn:
                 await asyncio.shield(asyncio.wrap_future(self._gate))
             except GateShut as shut:
                 raise _poisoned() from shut.__cause__
+        self.has_come = True
 
 
 class GateShut(Exception):

@@ -33,6 +33,7 @@ class HttpCatalog:
     async def delete_checkpoint(self, path: str) -> None:
         """See `Catalog`."""
         parsed = CheckpointPath.parse(path)
+        await self.weights_info(path)  # raises where there is none: afterwards it could not be told from one that is removed
         await self._connection.delete(f"{_run(parsed.model_id)}/checkpoints/{parsed.folder}/{quote(parsed.name, safe='')}")
 
     async def weights_info(self, path: str) -> WeightsInfoResponse:

@@ -60,7 +60,7 @@ class Connection:
         return await self._transport.get(path)
 
     async def delete(self, path: str) -> None:
-        """Have what is there removed."""
+        """Have what is there removed; it is no error where nothing is."""
         await self._transport.delete(path)
 
     async def result(self, path: str, body: Body) -> Answer:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from reward_loop.errors import DataError, RequestFailedError
+from reward_loop.errors import DataError, RequestFailedError, TrainingError
 from reward_loop.rinker.backend import SamplerKind, SavedForSampler
 from reward_loop.rinker.learner import LossConfig
 from reward_loop.rinker.remote.catalog import HttpCatalog
@@ -222,29 +222,41 @@ class HttpBackend:
         await self._connection.close()
 
     async def _forward(self, model_id: str, seq_id: int, call: ForwardCall) -> Answer:
-        try:
+        async with self._place(model_id, seq_id):
             body = await _written(model_id, seq_id, call)
-        except DataError as error:
-            await self._take_place(model_id, seq_id)
-            raise RequestFailedError(error.message, category="user") from None
-        headers = {"Content-Type": PROTOBUF}
-        if self._connection.compress:
-            body = await asyncio.to_thread(compressed, body)
-            headers["Content-Encoding"] = ENCODING
-        return await self._connection.result_of("/forward_backward", body, headers)
+            headers = {"Content-Type": PROTOBUF}
+            if self._connection.compress:
+                body = await asyncio.to_thread(compressed, body)
+                headers["Content-Encoding"] = ENCODING
+            return await self._connection.result_of("/forward_backward", body, headers)
 
     async def _in_turn(self, route: str, kind: type[Body], model_id: str, seq_id: int, /, **fields: Any) -> Answer:
-        try:
-            body = kind.made(model_id=model_id, seq_id=seq_id, **fields)
-        except DataError as error:
-            await self._take_place(model_id, seq_id)
-            raise RequestFailedError(error.message, category="user") from None
-        return await self._connection.result(route, body)
+        async with self._place(model_id, seq_id):
+            return await self._connection.result(route, kind.made(model_id=model_id, seq_id=seq_id, **fields))
 
-    async def _take_place(self, model_id: str, seq_id: int) -> None:
-        # What can't be sent must not leave its place in the order empty: what comes behind it would wait for it.
+    @contextlib.asynccontextmanager
+    async def _place(self, model_id: str, seq_id: int) -> AsyncGenerator[None]:
+        """Fill a place in the order whatever becomes of the block, for what comes behind it would wait for it.
+
+        Raises RequestFailedError("user") for what can't be sent.
+        """
+        try:
+            yield
+        except DataError as error:
+            await self._fill(model_id, seq_id)
+            raise RequestFailedError(error.message, category="user") from None
+        except RequestFailedError as error:
+            if error.category == "user":  # perhaps refused unread, because it is too large
+                await self._fill(model_id, seq_id)
+            raise
+        except asyncio.CancelledError:
+            self._connection.begin(self._fill(model_id, seq_id))
+            raise
+
+    async def _fill(self, model_id: str, seq_id: int) -> None:
+        # A pass over nothing changes nothing; where the place is filled already, the server takes it for what filled it.
         empty = encode_forward_call(model_id, seq_id, ForwardCall((), "cross_entropy", forward_only=True))
-        with contextlib.suppress(RequestFailedError):
+        with contextlib.suppress(TrainingError):
             await self._connection.result_of("/forward_backward", empty, {"Content-Type": PROTOBUF})
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import io
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -26,6 +26,7 @@ JSON = "application/json"
 
 _PREFIX = "/api/v1"
 _SHOWN = 500
+_DONE = 200
 _NOT_THERE = 404
 _STILL_TO_COME = 408
 _TOO_BUSY = 429
@@ -61,37 +62,37 @@ class Transport:
         Raises AuthenticationError for a key that the server does not know, RequestFailedError for any answer but 200, and where
         there is none for too long ("server").
         """
-        return await self._send("POST", path, body, {"Content-Type": JSON, **(headers or {})}, may_be_pending)
+        wanted = (_DONE, _STILL_TO_COME) if may_be_pending else (_DONE,)
+        return await self._send("POST", path, body, {"Content-Type": JSON, **(headers or {})}, wanted)
 
     async def get(self, path: str) -> Answer:
         """Ask for what is there. Raises as `post` does."""
-        return await self._send("GET", path, None, {}, False)
+        return await self._send("GET", path, None, {}, (_DONE,))
 
     async def delete(self, path: str) -> None:
-        """Have what is there removed. Raises as `post` does."""
-        await self._send("DELETE", path, None, {}, False)
+        """Have what is there removed; it is no error where nothing is. Raises as `post` does."""
+        # aiohttp sends it once more by itself where the answer is lost, and what is removed by then is not there any more.
+        await self._send("DELETE", path, None, {}, (_DONE, _NOT_THERE))
 
     async def close(self) -> None:
         """Close all connections."""
         if self._client is not None:
             await self._client.close()
 
-    async def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], may_be_pending: bool) -> Answer:
+    async def _send(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], wanted: Collection[int]
+    ) -> Answer:
         now = asyncio.get_running_loop().time
         patience = Patience(self._settings, now())
-        unanswered = False
         while True:
             asked_s: float | None = None
             try:
                 answer = await self._once(method, path, body, headers)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 problem = f"{self.url} can't be reached: {type(error).__name__}: {error}"
-                unanswered = True
             else:
-                if answer.status == 200 or (may_be_pending and answer.status == _STILL_TO_COME):
+                if answer.status in wanted:
                     return answer
-                if unanswered and method == "DELETE" and answer.status == _NOT_THERE:
-                    return answer  # the attempt whose answer was lost has removed it
                 if answer.status < 500 and answer.status not in (_STILL_TO_COME, _TOO_BUSY):
                     raise _refusal(path, answer)
                 problem = f"{self.url}{path} answered {answer.status}: {_reason(answer)}"

@@ -24,6 +24,11 @@ Announce = Callable[[str], None]
 _BACKLOG = 4096
 _END_S = 5.0
 """Seconds that requests may take to end once the server is told to."""
+_LINGER_S = 1.0
+"""Seconds for which the rest of a body that was refused is read, for clients that look at an answer only when all is sent.
+
+The end of the server waits for it, and a client that has looked sends nothing more.
+"""
 
 
 @contextlib.asynccontextmanager
@@ -44,6 +49,7 @@ async def serving(backend: Backend, settings: ServerSettings) -> AsyncGenerator[
         auto_decompress=False,  # only the hub knows how much a body may unpack to
         handle_signals=False,
         shutdown_timeout=_END_S,
+        lingering_time=_LINGER_S,
     )
     try:
         await runner.setup()

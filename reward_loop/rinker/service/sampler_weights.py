@@ -7,24 +7,41 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig, AutoTokenizer, GenerationConfig
 
 from reward_loop.rinker.learner import Weights
+from reward_loop.rinker.types import ModelSpec
 
 
-def write_sampler_weights(weights: Weights, base_model: str, directory: Path) -> None:
+def write_sampler_weights(weights: Weights, spec: ModelSpec, directory: Path) -> None:
     """Write the weights with what else belongs to the base model, where it has that."""
     directory.mkdir(parents=True)
     save_file(_each_once(weights), directory / "model.safetensors", metadata={"format": "pt"})
-    loaders: list[Any] = [AutoConfig, GenerationConfig, AutoTokenizer]
-    for loader in loaders:
-        try:
-            found = loader.from_pretrained(base_model)
-        except (OSError, ValueError, KeyError):
-            if loader is AutoConfig:
-                raise
-            continue  # a model without a tokenizer or settings of its own is none the worse for it
-        found.save_pretrained(directory)
+    config: Any = AutoConfig.from_pretrained(spec.base_model)
+    tokenizer = _found(AutoTokenizer, spec.base_model)
+    if spec.kind == "seq_cls":
+        _score(config, spec.num_labels, tokenizer)
+    for one in (config, tokenizer, _found(GenerationConfig, spec.base_model)):
+        if one is not None:
+            one.save_pretrained(directory)
+
+
+def _score(config: Any, labels: int, tokenizer: Any) -> None:
+    """Have a configuration say what a reward model on it is, for that of the base model may be a language model's."""
+    scorer: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+    config.architectures = [scorer.__name__]
+    config.num_labels = labels
+    text = config.get_text_config()
+    if text.pad_token_id is None and tokenizer is not None:
+        text.pad_token_id = tokenizer.pad_token_id
+
+
+def _found(loader: Any, base_model: str) -> Any:
+    """Return what a model may have of its own, and is none the worse without."""
+    try:
+        return loader.from_pretrained(base_model)
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _each_once(weights: Weights) -> dict[str, torch.Tensor]:

@@ -190,7 +190,7 @@ class TrainingService:
             saved = Saved(model.spec, model.version, ttl_seconds=ttl_seconds, user_metadata=user_metadata)
             async with self.store.writing(path, saved, overwrite=False) as folder:
                 weights = await model.learner.weights()
-                await asyncio.to_thread(write_sampler_weights, weights, model.spec.base_model, folder)
+                await asyncio.to_thread(write_sampler_weights, weights, model.spec, folder)
             return SavedForSampler(path=str(path))
 
         return await self._run(model_id, seq_id, "save_weights_for_sampler", save)

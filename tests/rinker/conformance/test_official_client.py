@@ -80,6 +80,11 @@ def test_the_rest_client_sees_what_is_trained_and_what_was_saved(world: World) -
     info = rest.get_weights_info_by_tinker_path(path).result()
     assert (info.base_model, info.is_lora, info.lora_rank) == (world.base_model, True, 4)
     assert client.model_id in [one.training_run_id for one in rest.list_training_runs().result().training_runs]
+    assert path in [one.tinker_path for one in rest.list_user_checkpoints().result().checkpoints]
+    rest.delete_checkpoint_from_tinker_path(path).result()
+    assert rest.list_checkpoints(client.model_id).result().checkpoints == []
+    with pytest.raises(tinker.NotFoundError, match="there is no checkpoint"):
+        rest.get_weights_info_by_tinker_path(path).result()
 
 
 def rewards_of(seed: int, iterations: int, directory: Path) -> list[float]:

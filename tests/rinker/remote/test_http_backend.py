@@ -203,12 +203,13 @@ async def test_metadata_that_json_has_no_words_for_are_the_users_error() -> None
             await backend.create_model(ModelSpec("base"), {"what": object()})
 
 
-async def test_a_large_pass_is_refused_with_a_reason() -> None:
-    async with connected(max_body_mb=1) as (backend, _):
+async def test_a_large_pass_is_refused_with_a_reason_and_takes_its_place_in_the_order() -> None:
+    async with connected(max_body_mb=1) as (backend, behind):
         model = await backend.create_model(ModelSpec("base"))
         large = Datum(ModelInput.from_ints(range(1000)), {"weights": TensorData([0.0] * (1 << 19), "float32")})
         with pytest.raises(RequestFailedError, match=r"413.*in several parts"):
             await backend.forward_backward(model, 1, [large], "cross_entropy")
+        assert [(call[2], call[3]) for call in behind.asked("forward_backward")] == [(1, [])]
 
 
 async def test_closing_finishes_the_session() -> None:

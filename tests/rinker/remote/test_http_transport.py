@@ -106,6 +106,22 @@ async def test_an_answer_that_can_not_be_read_is_the_servers_error(text: str) ->
         await backend.close()
 
 
+async def test_what_an_attempt_removed_whose_answer_was_lost_is_removed() -> None:
+    handler, bodies = answering(0, 404)
+    async with spoken_to(handler) as transport:
+        await transport.delete("/training_runs/m/checkpoints/weights/a")
+    assert len(bodies) == 2
+
+
+async def test_a_path_is_sent_as_it_is_encoded() -> None:
+    async def echo(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=request.raw_path)
+
+    async with spoken_to(echo) as transport:
+        answer = await transport.get("/samplers/a%2Fb%3Ac?limit=1")
+        assert answer.body == b"/api/v1/samplers/a%2Fb%3Ac?limit=1"
+
+
 async def test_a_base_url_may_have_a_path() -> None:
     async def echo(request: web.Request) -> web.StreamResponse:
         return web.Response(text=request.path)

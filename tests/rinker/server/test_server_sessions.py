@@ -200,7 +200,7 @@ async def test_a_session_without_a_sign_of_life_is_ended() -> None:
     clock = ManualClock()
     async with working(clock, session_timeout_s=10.0) as hub:
         silent, lively = (hub.sessions.begin(clock()).id for _ in range(2))
-        hub.sessions.models["m"] = Model("m", "behind", silent, "base", True, 8, 0.0)
+        hub.sessions.models["m"] = Model("m", "behind", silent, "base")
         hub.sessions.sampling["p"] = SamplingSession("p", lively, "base")
         clock.now += 8
         hub.sessions.sampler("p", clock())  # using what a session has keeps it alive

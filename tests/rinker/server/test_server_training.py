@@ -66,27 +66,6 @@ async def test_steps_saves_and_loads_are_asked_of_the_backend_as_they_were_sent(
         ]
 
 
-async def test_what_was_saved_can_be_looked_up() -> None:
-    async with calling() as caller:
-        model = await caller.model()
-        await caller.result("/save_weights", {"model_id": model, "seq_id": 1, "path": "a"})
-        await caller.result("/save_weights_for_sampler", {"model_id": model, "seq_id": 2, "path": "b"})
-        listed = (await caller.get(f"/training_runs/{model}/checkpoints")).json["checkpoints"]
-        assert [(one["checkpoint_id"], one["checkpoint_type"]) for one in listed] == [
-            ("weights/a", "training"),
-            ("sampler_weights/b", "sampler"),
-        ]
-        run = (await caller.get(f"/training_runs/{model}")).json
-        assert (run["base_model"], run["lora_rank"]) == ("base", 8)
-        assert run["last_sampler_checkpoint"]["checkpoint_id"] == "sampler_weights/b"
-        assert (await caller.get("/training_runs?limit=1")).json["cursor"]["total_count"] == 1
-        info = await caller.post("/weights_info", {"tinker_path": f"tinker://{model}/weights/a"})
-        assert info.json == {"base_model": "base", "is_lora": True, "lora_rank": 8}
-        assert (await caller.post("/weights_info", {"tinker_path": "tinker://x/weights/a"})).status == 404
-        assert (await caller.get("/training_runs/nobody")).status == 404
-        assert (await caller.get("/training_runs?limit=x")).status == 400
-
-
 async def test_a_pass_that_can_not_be_understood_takes_its_place_in_the_order() -> None:
     async with calling() as caller:
         model = await caller.model()
