@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from reward_loop.errors import DataError
 from reward_loop.rinker.rl.admission import Admission
 from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.metrics import group_metrics
@@ -29,25 +30,20 @@ class RLTestSetEvaluator:
     """Plays every group of a dataset once, by default greedily.
 
     Metrics: `test/pass_rate` (episodes that are "correct", or whose reward reaches `pass_reward`), `test/pass_at_k` (groups with
-    such an episode), and those of training behind `test/`.
+    such an episode), and those of training behind `test/`. DataError for a dataset without groups.
     """
 
     def __init__(self, dataset: RLDataset, player: GroupPlayer, config: RLConfig, name: str = "test") -> None:
+        if not any(dataset.get_batch(batch) for batch in range(len(dataset))):
+            raise DataError(f"the dataset of the evaluation {name!r} has no groups; give it some, or leave it out")
         self._dataset, self._config, self._name = dataset, config, name
         # Of its own: what is evaluated does not wait for what is trained, nor count as its time.
         self._player = replace(player, admission=Admission(config.max_rollouts_in_flight), clock=StageClock())
 
     async def __call__(self, sampling_client: SamplingClientLike) -> dict[str, float]:
         """See `Evaluator`."""
-        config, failures = self._config, self._config.failures
-        settings = SamplingSettings(
-            config.max_tokens,
-            config.evaluation.temperature,
-            config.seed,
-            failures.sample_attempts,
-            failures.backoff_s,
-            failures.sample_timeout_s,
-        )
+        config = self._config
+        settings = SamplingSettings.of(config, config.evaluation.temperature)
         played = await play_all(self._dataset, self._player, Policy(sampling_client, 0, settings))
         metrics = {name: value for name, value in group_metrics(played, 0).items() if name.startswith(("env/", "rollouts/"))}
         metrics |= _passing([one.group for one in played if one.group is not None], config.evaluation.pass_reward)

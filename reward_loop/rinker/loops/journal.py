@@ -20,17 +20,20 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._mended = False
 
     def read(self) -> list[dict[str, Any]]:
         """Return all lines; raises DataError for one that is no object, unless it is the last one without its end."""
         if not self.path.exists():
             return []
-        whole, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
-        return [self._parsed(number, line) for number, line in enumerate(whole.splitlines(), 1) if line]
+        # Bytes, for a killed run may have left half of a character. Not splitlines(), which cuts at U+2028 inside a string too.
+        whole, _, _ = self.path.read_bytes().rpartition(b"\n")
+        return [self._parsed(number, line) for number, line in enumerate(whole.split(b"\n"), 1) if line]
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Write one more line; it is on the disk when this returns."""
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+        self._mend()
         with self.path.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
             file.flush()
@@ -45,7 +48,15 @@ class Journal:
         draft.write_text("".join(kept), encoding="utf-8")
         draft.replace(self.path)
 
-    def _parsed(self, number: int, line: str) -> dict[str, Any]:
+    def _mend(self) -> None:
+        """Cut off what a killed run left of a line, before this one writes any."""
+        if not self._mended and self.path.exists():
+            whole, end, torn = self.path.read_bytes().rpartition(b"\n")
+            if torn:
+                os.truncate(self.path, len(whole) + len(end))
+        self._mended = True
+
+    def _parsed(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             parsed = json.loads(line)
         except ValueError as error:

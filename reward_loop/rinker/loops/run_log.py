@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from reward_loop.errors import ConfigError, TrainingError
 from reward_loop.rinker.loops.config import LoggerConfig, LoopConfig
@@ -25,7 +25,21 @@ from reward_loop.rubrics.logger.record import Record
 logger = logging.getLogger(__name__)
 
 METRICS, CHECKPOINTS, CONFIG, GROUPS = "metrics.jsonl", "checkpoints.jsonl", "config.json", "groups.jsonl"
-_MAY_CHANGE = frozenset({"log_path", "max_steps", "save_every", "eval_every", "loggers", "epochs", "service"})
+_MAY_CHANGE = frozenset(
+    {
+        "log_path",
+        "max_steps",
+        "save_every",
+        "eval_every",
+        "loggers",
+        "epochs",
+        "service",
+        "failures",
+        "max_rollouts_in_flight",
+        "evaluation",
+        "post_kl",
+    }
+)
 """Settings that another process may go on with differently."""
 
 
@@ -98,18 +112,30 @@ class RunLog:
         path = config.log_path / CONFIG
         settings = {"kind": kind, **json.loads(config.model_dump_json())}
         if path.exists():
-            before = json.loads(path.read_text(encoding="utf-8"))
+            before = _settings(path)
             changed = sorted(key for key in settings.keys() - _MAY_CHANGE if before.get(key) != settings[key])
             if changed:
                 raise ConfigError(
                     f"{config.log_path} holds a run whose {', '.join(changed)} was another; give another log_path, or the same"
                 )
-        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        draft = path.with_name(f"{CONFIG}.draft")
+        draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
 
 
 def read_checkpoints(log_path: str | Path) -> list[CheckpointRecord]:
     """Return the checkpoints of the run in a directory, oldest first."""
     return [_record(line) for line in Journal(Path(log_path) / CHECKPOINTS).read()]
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path} holds no settings of a run ({error}); remove it, or give another log_path") from error
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path} holds no settings of a run ({settings!r:.80}); remove it, or give another log_path")
+    return cast("dict[str, Any]", settings)
 
 
 def _record(line: Mapping[str, Any]) -> CheckpointRecord:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from reward_loop.errors import RequestFailedError
+from reward_loop.errors import RequestFailedError, TrainingError
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.clients.training_client import TrainingClient
 from reward_loop.rinker.loops.config import LoopConfig
@@ -46,10 +47,26 @@ def run_to_the_end(config: LoopConfig, run: Callable[[ServiceClient], Coroutine[
             logger.warning("goes on from the last checkpoint of %s, since the service was lost: %s", config.log_path, error)
 
 
+@asynccontextmanager
 async def training_client(
+    service: ServiceClient,
+    config: LoopConfig,
+    kind: Literal["causal_lm", "seq_cls"],
+    checkpoint: CheckpointRecord | None,
+    *,
+    unload_timeout_s: float = 30.0,
+) -> AsyncGenerator[TrainingClient]:
+    """Give a client for a new model, or for the one of a checkpoint, with its optimiser; the model is unloaded in the end."""
+    client = await _opened(service, config, kind, checkpoint)
+    try:
+        yield client
+    finally:
+        await _unload(client, unload_timeout_s)
+
+
+async def _opened(
     service: ServiceClient, config: LoopConfig, kind: Literal["causal_lm", "seq_cls"], checkpoint: CheckpointRecord | None
 ) -> TrainingClient:
-    """Return a client for a new model, or for the one of a checkpoint, with its optimiser."""
     if checkpoint is not None:
         return await service.create_training_client_from_state_with_optimizer(checkpoint.state_path)
     model = config.model
@@ -59,3 +76,12 @@ async def training_client(
             model.base_model, lora.rank, model.seed, lora.train_mlp, lora.train_attn, lora.train_unembed
         )
     return await service.create_training_client(model.spec(kind))
+
+
+async def _unload(client: TrainingClient, timeout_s: float) -> None:
+    """Free the model. Whatever the run came to is of more weight than that this failed, so it is only logged."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await client.unload()
+    except (TrainingError, TimeoutError, RuntimeError) as error:  # RuntimeError: the service was closed, and its models with it
+        logger.warning("model=%s is not unloaded: %s", client.model_id, str(error) or f"it took more than {timeout_s:g} s")

@@ -1,11 +1,13 @@
 """The loop of training on data that is there: conversations, or preferences.
 
 Invariants: the data of a step depend on the seed and the step's number alone, so that a resumed run sees what the first would
-have seen; each row comes once an epoch.
+have seen; each row comes once an epoch, for which the very last batch may be short. (A run that is over and is given more epochs
+goes on behind a whole batch: what its short one lacked is left out.)
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -55,7 +57,8 @@ class Task(Protocol):
 async def run_supervised(config: LoopConfig, batch_size: int, client: TrainingClient, log: RunLog, task: Task) -> RunResult:
     """Make every step that is left."""
     rows = len(task.data)
-    steps = max(1, round(config.epochs * rows / batch_size))
+    places = config.epochs * rows
+    steps = math.ceil(places / batch_size)
     steps = steps if config.max_steps is None else min(steps, config.max_steps)
     if log.first_step > steps:
         raise ConfigError(
@@ -65,7 +68,8 @@ async def run_supervised(config: LoopConfig, batch_size: int, client: TrainingCl
     metrics: dict[str, float] = {}
     log.start(steps)
     for step in range(log.first_step, steps):
-        metrics = await _step(config, client, task, order.rows(step), step, steps)
+        some = order.rows(step)[: places - step * batch_size]  # BatchOrder fills the last one up with rows of another epoch
+        metrics = await _step(config, client, task, some, step, steps)
         if config.due(config.eval_every, step + 1, steps):
             metrics |= await task.evaluated(client)
         # The checkpoint is behind the step's line: whoever finds it finds all steps before it.

@@ -11,6 +11,7 @@ from reward_loop.config_base import Config, Count, NotNegative, unmet
 from reward_loop.credit.aggregation import Aggregation
 from reward_loop.credit.algorithm import LossName
 from reward_loop.credit.normalization import Normalization, Scale
+from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.loops.config import Amount, LoopConfig
 from reward_loop.rinker.rl.presets import PresetName, with_preset
 
@@ -76,12 +77,16 @@ class KLConfig(Config):
 
 
 class OverlongConfig(Config):
-    """DAPO's penalty for episodes that come near the limit of `max_tokens`."""
+    """DAPO's penalty for answers that come near the limit of `max_tokens`; an episode pays for its longest one."""
 
     buffer_tokens: Count | None = None
     """Tokens before the limit at which it begins; null: a fifth of the limit."""
     factor: Amount = 1.0
     """The penalty at the limit."""
+
+    def buffer(self, max_tokens: int) -> int:
+        """Return how many tokens before this limit it begins."""
+        return max(1, max_tokens // 5) if self.buffer_tokens is None else self.buffer_tokens
 
 
 class StreamConfig(Config):
@@ -95,15 +100,15 @@ class FailureConfig(Config):
     """How often something that failed is tried again, and what becomes of a group that goes on failing."""
 
     sample_attempts: Count = 3
-    """Times one call of the sampler is made, the first included."""
+    """Times one call of a sampler (for an answer, or for log-probabilities) is made, the first included."""
     group_attempts: Count = 2
-    """Times a group is played, in new environments, when one of them raises."""
+    """Times a group is played, in new environments, when one of them raises or takes too long."""
     reward_attempts: Count = 2
     """Times the rewards of a group are computed; the reward loop has retries of its own (`reward_model.retry`)."""
     backoff_s: Amount = 0.5
     """Seconds before the second attempt; doubles with each further one."""
     sample_timeout_s: Seconds = 600.0
-    """Seconds that one call of the sampler may take."""
+    """Seconds that one call of a sampler may take."""
     env_timeout_s: Seconds = 600.0
     """Seconds that one call of an environment or of a group's rewards may take."""
     on_group_failure: Literal["raise", "drop"] = "raise"
@@ -188,6 +193,10 @@ class RLConfig(LoopConfig):
         parts = self.parts
         if self.batch_size % parts:
             raise unmet("batch_size", f"must be a multiple of num_substeps * stream.num_minibatches = {parts}")
+        buffer = None if self.overlong is None else self.overlong.buffer_tokens
+        if buffer is not None and buffer > self.max_tokens:
+            limit = f"overlong.buffer_tokens={buffer} must not be above max_tokens={self.max_tokens}"
+            raise unmet("overlong.buffer_tokens", f"{limit}: the penalty begins that many tokens before the limit")
         if self.stream is not None:
             needs_all = {
                 "advantage.scale": self.advantage.scale == "batch",
@@ -198,6 +207,21 @@ class RLConfig(LoopConfig):
                 raise unmet(
                     key, "is over the whole batch, which a streaming step never has at hand; change it, or set stream=null"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _a_loss_of_advantages(self) -> RLConfig:
+        from reward_loop.rinker.losses.registry import TOKEN_LOSSES  # here: it loads torch
+        from reward_loop.rinker.losses.settings import loss_settings
+
+        loss = TOKEN_LOSSES[self.loss_fn]
+        if "advantages" not in loss.required:
+            fit = ", ".join(name for name, one in TOKEN_LOSSES.items() if "advantages" in one.required)
+            raise unmet("loss_fn", f"loss_fn={self.loss_fn} reads no advantages; use one of {fit}")
+        try:
+            loss_settings(loss.name, loss.settings, self.loss_fn_config)
+        except RequestFailedError as error:
+            raise unmet("loss_fn_config", error.message) from error
         return self
 
     @property

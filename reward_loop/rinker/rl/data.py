@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from reward_loop.errors import ConfigError, RewardLoopError
 from reward_loop.functions.custom import load_module
-from reward_loop.rinker.rendering import Renderer, get_renderer, renderer_for
+from reward_loop.rinker.loops.renderer import renderer_of
 from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.problems import ProblemsBuilder
 from reward_loop.rinker.rl.rewards import EpisodeScorer, NoScorer
@@ -34,11 +34,6 @@ def dataset_builder(config: RLConfig, client: HasTokenizer) -> RLDatasetBuilder:
         renderer = renderer_of(config.renderer, client.get_tokenizer())
         return ProblemsBuilder(config, renderer)
     return _from_code(config, client)
-
-
-def renderer_of(name: str | None, tokenizer: Any) -> Renderer:
-    """Return the renderer of this name, or the one that writes the tokenizer's own chat template."""
-    return renderer_for(tokenizer) if name is None else get_renderer(name, tokenizer)
 
 
 @asynccontextmanager

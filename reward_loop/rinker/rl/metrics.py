@@ -1,21 +1,28 @@
 """What is measured of the groups of a step, under the cookbook's names.
 
 `env/all/…` is over all episodes, `env/TAG/…` over those of groups with that tag; episodes without a reward are in no mean of
-rewards, and are counted.
+rewards, and are counted; what environments or rewards measured as no finite number is in no mean, and is told.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from reward_loop.rinker.rl.rollouts import PlayedGroup
 from reward_loop.rinker.rl.types import Trajectory, TrajectoryGroup
+
+logger = logging.getLogger(__name__)
 
 
 def group_metrics(played: Sequence[PlayedGroup], step: int) -> dict[str, float]:
     """Return all metrics of the groups that step `step` is made of."""
     groups = [one.group for one in played if one.group is not None]
+    if broken := {name for name, value in _measured(groups) if not math.isfinite(value)}:
+        names = ", ".join(sorted(broken))
+        logger.warning("environments or rewards measured no finite number, which is left out of the means: %s", names)
     by_tag: defaultdict[str, list[TrajectoryGroup]] = defaultdict(list)
     for one in played:
         for tag in dict.fromkeys(one.tags):
@@ -82,14 +89,19 @@ def _kinds(rewards_PG: Sequence[Sequence[float | None]], best: float) -> dict[st
 
 
 def _averages(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
-    """Return the mean of what environments and rewards measured; of those that measured it."""
+    """Return the mean of what environments and rewards measured; of those that measured it, and got a finite number."""
     values: defaultdict[str, list[float]] = defaultdict(list)
+    for name, value in _measured(groups):
+        if math.isfinite(value):
+            values[name].append(value)
+    return {name: _mean(some) for name, some in values.items()}
+
+
+def _measured(groups: Sequence[TrajectoryGroup]) -> Iterator[tuple[str, float]]:
     for group in groups:
         for trajectory, metrics in zip(group.trajectories_G, group.metrics_G, strict=True):
-            own: list[Mapping[str, float]] = [metrics, *(step.metrics for step in trajectory.transitions)]
-            for name, value in ((name, value) for some in own for name, value in some.items()):
-                values[name].append(float(value))
-    return {name: _mean(some) for name, some in values.items()}
+            for some in (metrics, *(step.metrics for step in trajectory.transitions)):
+                yield from ((name, float(value)) for name, value in some.items())
 
 
 def _mean(values: Sequence[float]) -> float:

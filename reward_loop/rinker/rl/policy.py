@@ -1,19 +1,17 @@
-"""The weights that are sampled from at the moment, and how often a call of the sampler is tried."""
+"""The weights that are sampled from at the moment, and how answers are drawn from them."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.futures import APIFuture
 from reward_loop.rinker.rendering import StopCondition, TokenCompleter, TokensWithLogprobs
+from reward_loop.rinker.rl.config import FailureConfig, RLConfig
+from reward_loop.rinker.rl.sampler_call import answered
 from reward_loop.rinker.types import ModelInput, SampleResponse, SamplingParams
-
-logger = logging.getLogger(__name__)
 
 _SEEDS = 2**31
 
@@ -34,12 +32,15 @@ class SamplingClientLike(Protocol):
 class SamplingSettings:
     """How answers are drawn."""
 
-    max_tokens: int | None = None
-    temperature: float = 1.0
-    seed: int = 0
-    attempts: int = 3
-    backoff_s: float = 0.5
-    timeout_s: float = 600.0
+    max_tokens: int
+    temperature: float
+    seed: int
+    failures: FailureConfig
+
+    @classmethod
+    def of(cls, config: RLConfig, temperature: float) -> SamplingSettings:
+        """Return a run's settings, with the temperature of training or of evaluation."""
+        return cls(config.max_tokens, temperature, config.seed, config.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +67,7 @@ class _PolicyCompleter(TokenCompleter):
         seed = zlib.crc32(f"{self._name}/{self._turns}".encode()) % _SEEDS
         params = SamplingParams(settings.max_tokens, seed, stop, settings.temperature)
         self._turns += 1
-        for attempt in range(1, settings.attempts + 1):
-            try:
-                return await self._once(model_input, params)
-            except (RequestFailedError, TimeoutError) as error:
-                useless = isinstance(error, RequestFailedError) and error.category == "user"
-                if useless or attempt == settings.attempts:
-                    raise
-                logger.warning("episode=%s attempt=%d of %d failed: %s", self._name, attempt, settings.attempts, error)
-                await asyncio.sleep(settings.backoff_s * 2 ** (attempt - 1))
-        raise AssertionError  # attempts is at least 1
-
-    async def _once(self, model_input: ModelInput, params: SamplingParams) -> TokensWithLogprobs:
-        future = self._client.sample(model_input, 1, params)
-        try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                response = await future
-        except BaseException:  # cancelled or late: nobody waits for it any more
-            future.future().cancel()
-            raise
+        ask = partial(self._client.sample, model_input, 1, params)
+        response = await answered(ask, settings.failures, f"episode={self._name}")
         sequence = response.sequences[0]
         return TokensWithLogprobs(sequence.tokens, sequence.logprobs, sequence.stop_reason)

@@ -1,7 +1,8 @@
 """Playing one group: its episodes side by side, each scored as soon as it has ended.
 
 Invariants: environments are used once: a group of which one raises is played again as a whole, in new ones; rewards that could
-not be computed are computed again without playing; nothing is tried more often than the settings say.
+not be computed are computed again without playing; nothing is tried more often than the settings say; no error of a cleanup costs
+a group.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from reward_loop.errors import RequestFailedError, RewardLoopError, TrainingError
+from reward_loop.errors import RequestFailedError, TrainingError
 from reward_loop.rinker.rendering import TokenCompleter
 from reward_loop.rinker.rl.admission import Admission
 from reward_loop.rinker.rl.config import FailureConfig
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class EnvironmentFailed(TrainingError):
-    """An environment, or the reward of a group, raised or took too long."""
+    """An environment, or the reward of a group, raised or took too long; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,6 @@ class PlayedGroup:
     tags: Sequence[str] = ()
     failed_rewards: int = 0
     """Episodes whose reward could not be computed, whatever they are worth then."""
-    notes: Metrics = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,14 @@ class GroupPlayer:
                 logger.warning("group=%s could not be sampled, and is left out: %s", task.id, error)
                 break
             finally:
-                await self._ended(task.builder.cleanup, "cleanup", task)
+                await self._clean_up(task)
         return PlayedGroup(task, None, newest().step, attempt, tuple(task.builder.logging_tags()))
+
+    async def _clean_up(self, task: GroupTask) -> None:
+        try:
+            await self._ended(task.builder.cleanup, "cleanup", task)
+        except (EnvironmentFailed, RequestFailedError) as error:
+            logger.warning("group=%s was not cleaned up: %s", task.id, error)
 
     async def _play(self, task: GroupTask, newest: Callable[[], Policy], attempt: int) -> PlayedGroup:
         envs = await self._ended(task.builder.make_envs, "make_envs", task)
@@ -163,7 +169,7 @@ class GroupPlayer:
         except TimeoutError as error:
             limit = self.failures.env_timeout_s
             raise EnvironmentFailed(f"{what} took longer than env_timeout_s={limit:g}", f"group {task.id}") from error
-        except RewardLoopError:  # the project's own say better what it was
+        except (EnvironmentFailed, RequestFailedError):  # the latter has been tried often enough
             raise
         except Exception as error:  # whatever an environment's author lets it raise
             raise EnvironmentFailed(f"{what} raised {type(error).__name__}: {error}", f"group {task.id}") from error

@@ -28,13 +28,14 @@ from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.data import dataset_builder, open_scorer
 from reward_loop.rinker.rl.kl import differences, kl_v1, kl_v2
 from reward_loop.rinker.rl.learner import PolicyLearner
+from reward_loop.rinker.rl.logprobs import logprobs_of
 from reward_loop.rinker.rl.metrics import group_metrics
 from reward_loop.rinker.rl.pipeline import RolloutPipeline
 from reward_loop.rinker.rl.policy import Policy, SamplingSettings
 from reward_loop.rinker.rl.rewards import EpisodeScorer
 from reward_loop.rinker.rl.rollouts import GroupPlayer, PlayedGroup
 from reward_loop.rinker.rl.stage_clock import StageClock
-from reward_loop.rinker.rl.training_batch import logprobs_of, training_batch
+from reward_loop.rinker.rl.training_batch import training_batch
 from reward_loop.rinker.rl.types import RLDatasetBuilder
 from reward_loop.rinker.rl.work_plan import WorkPlan
 
@@ -74,7 +75,7 @@ async def train(
     async with AsyncExitStack() as stack:
         log = RunLog("rl", config, observer)
         stack.callback(log.close)
-        client = await training_client(service, config, "causal_lm", log.checkpoint)
+        client = await stack.enter_async_context(training_client(service, config, "causal_lm", log.checkpoint))
         judge = await stack.enter_async_context(open_scorer(config, client)) if scorer is None else scorer
         dataset, test = await (data or dataset_builder(config, client))()
         steps = len(dataset) * config.epochs
@@ -143,7 +144,7 @@ class _Run:
         pipeline.publish(policy)
         metrics = {**group_metrics(played, step), **learner.metrics(adam), **measured, **self.clock.lap()}
         if self.config.post_kl:
-            metrics |= await _post_kl(learner, policy)
+            metrics |= await self._post_kl(learner, policy)
         seconds = time.monotonic() - began
         metrics |= self._progress(step, pipeline, learner, seconds, metrics)
         done = step + 1
@@ -165,7 +166,6 @@ class _Run:
         sizes = _sizes(self.plan.size(step), self.config.parts)
         if self.config.stream is None:
             played = sorted([await self._next(pipeline) for _ in range(sum(sizes))], key=lambda one: one.task.id)
-        per_substep = len(sizes) // self.config.num_substeps
         begin = 0
         for number, size in enumerate(sizes, 1):
             if self.config.stream is not None:
@@ -174,8 +174,8 @@ class _Run:
             begin += size
             batch = await training_batch(groups, self.config, self.reference)
             with self.clock.at("train_step"):
-                ends_substep = number % max(1, per_substep) == 0 or number == len(sizes)
-                await learner.learn(batch.sequences, adam if ends_substep else None)
+                ends = _ends_substep(number, len(sizes), self.config.num_substeps)
+                await learner.learn(batch.sequences, adam if ends else None)
             measured.append(batch.metrics)
         return played, {name: sum(one[name] for one in measured) / len(measured) for name in measured[0]}
 
@@ -185,15 +185,7 @@ class _Run:
         return played
 
     async def _policy(self, step: int) -> Policy:
-        config, failures = self.config, self.config.failures
-        settings = SamplingSettings(
-            config.max_tokens,
-            config.temperature,
-            config.seed,
-            failures.sample_attempts,
-            failures.backoff_s,
-            failures.sample_timeout_s,
-        )
+        settings = SamplingSettings.of(self.config, self.config.temperature)
         return Policy(await self.client.save_weights_and_get_sampling_client(), step, settings)
 
     async def _evaluate(self, policy: Policy) -> dict[str, float]:
@@ -212,6 +204,10 @@ class _Run:
             untrained=self.plan.untrained(done),
             trained_ahead=self.plan.trained_ahead(done),
         )
+
+    async def _post_kl(self, learner: PolicyLearner, policy: Policy) -> dict[str, float]:
+        d = differences(learner.sequences, await logprobs_of(learner.sequences, policy.client, self.config.failures))
+        return {"kl_pre_post_v1": kl_v1(d), "kl_pre_post_v2": kl_v2(d)}
 
     def _progress(
         self, step: int, pipeline: RolloutPipeline, learner: PolicyLearner, seconds: float, metrics: dict[str, float]
@@ -234,7 +230,6 @@ def _sizes(groups: int, parts: int) -> list[int]:
     return [groups // parts + (place < groups % parts) for place in range(parts)]
 
 
-async def _post_kl(learner: PolicyLearner, policy: Policy) -> dict[str, float]:
-    after = [await logprobs_of(sequence, policy.client) for sequence in learner.sequences]
-    d = differences(learner.sequences, after)
-    return {"kl_pre_post_v1": kl_v1(d), "kl_pre_post_v2": kl_v2(d)}
+def _ends_substep(number: int, parts: int, substeps: int) -> bool:
+    """Whether part `number` (from 1) of so many is the last of its substep; fewer parts than substeps end one each."""
+    return number * substeps // parts > (number - 1) * substeps // parts

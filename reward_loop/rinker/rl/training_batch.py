@@ -5,22 +5,17 @@ Invariants: what has no reward trains nothing; shaping comes before centring; no
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass, field, replace
 
 from reward_loop.managers.dapo import overlong_penalty
 from reward_loop.rinker.rl.advantages import compute_advantages, remove_constant_reward_groups, sequence_factors
 from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.kl import differences, kl_of_episode, kl_v1, shaped_reward, with_token_penalty
+from reward_loop.rinker.rl.logprobs import logprobs_of
 from reward_loop.rinker.rl.policy import SamplingClientLike
 from reward_loop.rinker.rl.training_sequence import FloatArray, TrainingSequence, training_sequences
 from reward_loop.rinker.rl.types import Trajectory, TrajectoryGroup
-from reward_loop.rinker.types import ModelInput
-
-_REFERENCES_AT_A_TIME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +28,11 @@ class TrainingBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Episode:
-    sequences: list[TrainingSequence]
-    reference: list[FloatArray]
+    sequences: Sequence[TrainingSequence]
     reward: float | None
+    """Shaped."""
+    reference: Sequence[FloatArray] = ()
+    """What the reference model gives the sequences, where distance from it costs something."""
 
 
 async def training_batch(
@@ -43,14 +40,15 @@ async def training_batch(
 ) -> TrainingBatch:
     """Return the sequences of these groups; `reference` is needed where distance from it costs something."""
     kept = remove_constant_reward_groups(groups) if config.remove_constant_reward_groups else groups
-    asked = asyncio.Semaphore(_REFERENCES_AT_A_TIME)
-    async with asyncio.TaskGroup() as tasks:
-        running = [
-            [tasks.create_task(_episode(one, reward, config, reference, asked)) for one, reward in _pairs(group)]
-            for group in kept
+    episodes = [[_episode(one, reward, config) for one, reward in _pairs(group)] for group in kept]
+    metrics: dict[str, float] = {}
+    if reference is not None:
+        flat = [one for group in episodes for episode in group for one in episode.sequences]
+        known = iter(await logprobs_of(flat, reference, config.failures))
+        episodes = [
+            [_beside(episode, [next(known) for _ in episode.sequences], config) for episode in group] for group in episodes
         ]
-    episodes = [[task.result() for task in group] for group in running]
-    metrics = _kl_metrics(episodes) if reference is not None else {}
+        metrics = _kl_metrics(episodes)
     return TrainingBatch(_weighed(_advantaged(episodes, config), config), metrics)
 
 
@@ -58,36 +56,25 @@ def _pairs(group: TrajectoryGroup) -> list[tuple[Trajectory, float | None]]:
     return list(zip(group.trajectories_G, group.get_total_rewards(), strict=True))
 
 
-async def _episode(
-    trajectory: Trajectory,
-    reward: float | None,
-    config: RLConfig,
-    reference: SamplingClientLike | None,
-    asked: asyncio.Semaphore,
-) -> _Episode:
-    """Return an episode with its shaped reward."""
+def _episode(trajectory: Trajectory, reward: float | None, config: RLConfig) -> _Episode:
     if reward is None:
-        return _Episode([], [], None)
-    sequences = training_sequences(trajectory)
-    known: list[FloatArray] = []
-    if reference is not None:
-        async with asked:
-            known = [await logprobs_of(sequence, reference) for sequence in sequences]
-        reward = shaped_reward(reward, kl_of_episode(sequences, known), config.kl.reward_coef)
-    return _Episode(sequences, known, _less_overlong(reward, trajectory, config))
+        return _Episode([], None)
+    return _Episode(training_sequences(trajectory), reward + _overlong(trajectory, config))
 
 
-def _less_overlong(reward: float | None, trajectory: Trajectory, config: RLConfig) -> float | None:
-    if config.overlong is None or reward is None:
-        return reward
-    buffer = config.overlong.buffer_tokens or max(1, config.max_tokens // 5)
-    return reward + overlong_penalty(trajectory.action_tokens, config.max_tokens, buffer, config.overlong.factor)
+def _beside(episode: _Episode, reference: Sequence[FloatArray], config: RLConfig) -> _Episode:
+    """Return the episode with what the reference gives its sequences, and less of its reward."""
+    kl = kl_of_episode(episode.sequences, reference)
+    return replace(episode, reward=shaped_reward(episode.reward, kl, config.kl.reward_coef), reference=reference)
 
 
-async def logprobs_of(sequence: TrainingSequence, client: SamplingClientLike) -> FloatArray:
-    """Return another model's log-probability of every target of a sequence, [T - 1]."""
-    logprobs = await client.compute_logprobs(ModelInput.from_ints(sequence.tokens))
-    return np.asarray([0.0 if value is None else value for value in logprobs[1:]], dtype=np.float64)
+def _overlong(trajectory: Trajectory, config: RLConfig) -> float:
+    """Return what the longest answer costs: `max_tokens` is the limit of one, however many turns there are."""
+    if config.overlong is None:
+        return 0.0
+    limit = config.max_tokens
+    longest = max((len(step.ac.tokens) for step in trajectory.transitions), default=0)
+    return overlong_penalty(min(longest, limit), limit, config.overlong.buffer(limit), config.overlong.factor)
 
 
 def _advantaged(groups: Sequence[Sequence[_Episode]], config: RLConfig) -> list[list[TrainingSequence]]:

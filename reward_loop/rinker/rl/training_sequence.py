@@ -73,11 +73,6 @@ def training_sequences(trajectory: Trajectory, advantage: float = 0.0) -> list[T
     return done + ([] if open_ is None else open_.closed())
 
 
-def trajectory_to_data(trajectory: Trajectory, advantage: float, loss_fn: str = "importance_sampling") -> list[Datum]:
-    """Return `training_sequences` as data for the client."""
-    return [sequence.datum(loss_fn) for sequence in training_sequences(trajectory, advantage)]
-
-
 class _Open:
     """A sequence that may still grow."""
 

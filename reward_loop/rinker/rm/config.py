@@ -21,7 +21,7 @@ class PreferencesConfig(Config):
     rejected_field: str = "rejected"
     """Where the other one stands."""
     max_tokens: Count | None = None
-    """Tokens up to which a pair is taken; null: as many as the model takes."""
+    """Tokens up to which a pair is taken; null, or more: as many as the model takes, where the service knows it."""
     too_long: TooLong = "error"
     """What becomes of a longer one."""
 

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from reward_loop.errors import DataError
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.clients.training_client import TrainingClient
 from reward_loop.rinker.learner import LossConfig
+from reward_loop.rinker.loops.context import most_tokens
 from reward_loop.rinker.loops.observer import Observer, RunResult
 from reward_loop.rinker.loops.run_log import RunLog
 from reward_loop.rinker.loops.service import run_to_the_end, training_client
 from reward_loop.rinker.loops.supervised import run_supervised
-from reward_loop.rinker.rm.config import RMConfig
+from reward_loop.rinker.rm.config import PreferencesConfig, RMConfig
 from reward_loop.rinker.types import Datum, ForwardBackwardOutput, ModelInput
 from reward_loop.training.encoding import EncodedPair, encode_preferences
 from reward_loop.training.losses import pairwise_accuracy
@@ -40,14 +42,15 @@ async def train(config: RMConfig, service: ServiceClient, *, observer: Observer 
     """`train_rm` for a running event loop."""
     log = RunLog("rm", config, observer)
     try:
-        client = await training_client(service, config, "seq_cls", log.checkpoint)
-        test_path = config.data.test_path
-        pairs = _Pairs(
-            _read(config, config.data.path, client),
-            [] if test_path is None else _read(config, test_path, client),
-            ("bradley_terry", {"center": config.center} if config.center else None),
-        )
-        return await run_supervised(config, config.batch_size, client, log, pairs)
+        async with training_client(service, config, "seq_cls", log.checkpoint) as client:
+            limit = await most_tokens(service, client, config.data.max_tokens)
+            data, test_path = config.data.model_copy(update={"max_tokens": limit}), config.data.test_path
+            pairs = _Pairs(
+                _read(data, data.path, client),
+                [] if test_path is None else _read(data, test_path, client),
+                ("bradley_terry", {"center": config.center} if config.center else None),
+            )
+            return await run_supervised(config, config.batch_size, client, log, pairs)
     finally:
         log.close()
 
@@ -62,13 +65,27 @@ def _datum(pair: EncodedPair) -> Datum:
     return Datum(ModelInput.from_ints(pair.chosen), inputs)
 
 
-def _read(config: RMConfig, path: str, client: TrainingClient) -> list[Datum]:
-    data = config.data
+def _read(data: PreferencesConfig, path: str, client: TrainingClient) -> list[Datum]:
     found = read_preferences(
         path, prompt_field=data.prompt_field, chosen_field=data.chosen_field, rejected_field=data.rejected_field
     )
+    _check_labels(path, found)
     tokenizer = None if all(map(_is_tokens, found)) else client.get_tokenizer()
-    return pair_data(encode_preferences(found, tokenizer, max_tokens=data.max_tokens, too_long=data.too_long))
+    pairs = encode_preferences(found, tokenizer, max_tokens=data.max_tokens, too_long=data.too_long)
+    if not pairs:
+        raise DataError(f"{path}: every pair is longer than {data.max_tokens} tokens; raise max_tokens, or shorten them")
+    return pair_data(pairs)
+
+
+def _check_labels(path: str, found: Iterable[Preference]) -> None:
+    """Refuse pairs about other scores than the only one that the model here has."""
+    for index, one in enumerate(found):
+        if one.label not in (None, 0):
+            raise DataError(
+                f"{path}: the pair is about label {one.label}, and the model has one score; leave label out, or train a head of "
+                "several with reward_loop.training",
+                f"preferences[{index}]",
+            )
 
 
 def _is_tokens(one: Preference) -> bool:

@@ -19,7 +19,7 @@ class ConversationsConfig(Config):
     messages_field: str = "messages"
     """Where the messages stand."""
     max_tokens: Count | None = None
-    """Tokens up to which a conversation is taken; null: as many as the model takes."""
+    """Tokens up to which a conversation is taken; null, or more: as many as the model takes, where the service knows it."""
     too_long: Literal["error", "drop", "truncate_right"] = "error"
     """What becomes of a longer one; cut at its end, it must still teach something."""
 

@@ -14,6 +14,8 @@ from reward_loop.rinker.rendering import Renderer, TrainOnWhat
 from reward_loop.rinker.sl.config import ConversationsConfig
 from reward_loop.rinker.types import Datum, ModelInput
 
+_RAISE = "raise max_tokens up to what the model takes"
+
 
 def supervised_datum(model_input: ModelInput, weights: torch.Tensor) -> Datum:
     """Return what `build_supervised_example` gave as the client takes it: each token is to be said by the one before it."""
@@ -34,7 +36,7 @@ def read_conversations(path: str, config: ConversationsConfig, renderer: Rendere
             raise DataError(f"{path}, row {number}: {error.message}") from error
         data += [] if datum is None else [datum]
     if not data:
-        raise DataError(f"{path}: every conversation is longer than max_tokens={config.max_tokens}; raise it")
+        raise DataError(f"{path}: every conversation is longer than {config.max_tokens} tokens; {_RAISE}")
     return data
 
 
@@ -58,8 +60,8 @@ def _datum(row: Mapping[str, Any], config: ConversationsConfig, renderer: Render
         if config.too_long == "drop":
             return None
         if config.too_long == "error":
-            raise DataError(f"{model_input.length} tokens are more than max_tokens={limit}; raise it, or set too_long")
+            raise DataError(f"{model_input.length} tokens are more than {limit}; {_RAISE}, or set too_long")
         model_input, weights = ModelInput.from_ints(model_input.to_ints()[:limit]), weights[:limit]
         if not weights[1:].any():
-            raise DataError(f"cut to max_tokens={limit} nothing of it is taught; raise it, or set too_long=drop")
+            raise DataError(f"cut to {limit} tokens nothing of it is taught; {_RAISE}, or set too_long=drop")
     return supervised_datum(model_input, weights)

@@ -11,12 +11,13 @@ import numpy as np
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.clients.training_client import TrainingClient
 from reward_loop.rinker.learner import LossConfig
+from reward_loop.rinker.loops.context import most_tokens
 from reward_loop.rinker.loops.observer import Observer, RunResult
+from reward_loop.rinker.loops.renderer import renderer_of
 from reward_loop.rinker.loops.run_log import RunLog
 from reward_loop.rinker.loops.service import run_to_the_end, training_client
 from reward_loop.rinker.loops.supervised import run_supervised
-from reward_loop.rinker.rendering import get_renderer, renderer_for
-from reward_loop.rinker.sl.config import SLConfig
+from reward_loop.rinker.sl.config import ConversationsConfig, SLConfig
 from reward_loop.rinker.sl.data import read_conversations, with_mean_weights
 from reward_loop.rinker.types import Datum, ForwardBackwardOutput
 
@@ -37,18 +38,20 @@ async def train(config: SLConfig, service: ServiceClient, *, observer: Observer 
     """`train_sl` for a running event loop."""
     log = RunLog("sl", config, observer)
     try:
-        client = await training_client(service, config, "causal_lm", log.checkpoint)
-        return await run_supervised(config, config.batch_size, client, log, _task(config, client))
+        async with training_client(service, config, "causal_lm", log.checkpoint) as client:
+            # A conversation's last token is said by the one before it, and not read.
+            limit = await most_tokens(service, client, config.data.max_tokens, unread=1)
+            task = _task(config, config.data.model_copy(update={"max_tokens": limit}), client)
+            return await run_supervised(config, config.batch_size, client, log, task)
     finally:
         log.close()
 
 
-def _task(config: SLConfig, client: TrainingClient) -> _Conversations:
-    tokenizer = client.get_tokenizer()
-    renderer = renderer_for(tokenizer) if config.renderer is None else get_renderer(config.renderer, tokenizer)
-    data = read_conversations(config.data.path, config.data, renderer, config.train_on_what)
-    path = config.data.test_path
-    test = [] if path is None else read_conversations(path, config.data, renderer, config.train_on_what)
+def _task(config: SLConfig, source: ConversationsConfig, client: TrainingClient) -> _Conversations:
+    renderer = renderer_of(config.renderer, client.get_tokenizer())
+    data = read_conversations(source.path, source, renderer, config.train_on_what)
+    path = source.test_path
+    test = [] if path is None else read_conversations(path, source, renderer, config.train_on_what)
     return _Conversations(data, test, mean=config.reduction == "mean")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reward_loop.errors import ConfigError
+from reward_loop.errors import ConfigError, DataError
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.evaluation.evaluator import RLTestSetEvaluator
 from reward_loop.rinker.evaluation.offline import evaluate, evaluate_rl
@@ -79,6 +79,12 @@ async def test_without_a_metric_correct_the_reward_decides() -> None:
     metrics = await evaluator(data, evaluation={"pass_reward": 0.6})(ScriptedClient(ones))
     assert metrics["test/pass_rate"] == pytest.approx(1 / 3)  # 2/3 passes, 1/3 does not, and neither does what has no reward
     assert metrics["test/env/all/unscored"] == 1.0
+
+
+@pytest.mark.parametrize("empty", [Fixed(), CopyDataset(0, 1, 1)], ids=["no groups", "no batches"])
+def test_a_dataset_without_groups_is_refused(empty: RLDataset) -> None:
+    with pytest.raises(DataError, match="the dataset of the evaluation 'test' has no groups; give it some, or leave it out"):
+        evaluator(empty)
 
 
 async def test_saved_checkpoints_are_what_they_were_in_training(tmp_path: Path, evaluated_model: str) -> None:

@@ -13,6 +13,7 @@ from reward_loop.rinker.loops.config import LoopConfig
 from reward_loop.rinker.loops.journal import Journal
 from reward_loop.rinker.loops.observer import CheckpointRecord
 from reward_loop.rinker.loops.run_log import RunLog, read_checkpoints
+from reward_loop.rinker.rl.config import RLConfig
 
 
 def config(path: Path, **settings: Any) -> LoopConfig:
@@ -62,6 +63,24 @@ def test_a_line_that_was_cut_off_is_no_line(tmp_path: Path) -> None:
     assert [one.name for one in read_checkpoints(tmp_path)] == ["000001"]
 
 
+def test_what_is_left_of_a_line_does_not_swallow_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    path.write_bytes('{"name": "1"}\n{"name": "ü'.encode()[:-1])
+    journal = Journal(path)
+    assert journal.read() == [{"name": "1"}]
+    journal.append({"name": "3"})
+    journal.append({"name": "4"})
+    assert [line["name"] for line in Journal(path).read()] == ["1", "3", "4"]
+
+
+def test_only_the_end_of_a_line_ends_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "a.jsonl")
+    line = {"said": "a\u2028b\u0085c\x1cd\re"}
+    journal.append(line)
+    journal.keep(lambda _: True)
+    assert journal.read() == [line]
+
+
 def test_a_line_that_is_none_is_an_error_that_names_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "metrics.jsonl")
     journal.path.write_text('{"step": 0}\nnot json\n')
@@ -87,6 +106,34 @@ def test_a_directory_of_another_run_is_refused_but_it_may_be_made_longer(tmp_pat
     with pytest.raises(ConfigError, match="holds a run whose kind was another"):
         RunLog("rm", config(tmp_path))
     assert json.loads((tmp_path / "config.json").read_text())["kind"] == "sl"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"failures": {"env_timeout_s": 9.0}}, {"max_rollouts_in_flight": 2}, {"evaluation": {"samples": 2}}, {"post_kl": True}],
+)
+def test_what_changes_nothing_of_what_is_trained_may_be_another_when_a_run_goes_on(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    base = {"log_path": tmp_path, "model": {"base_model": "m"}, "data": {"builder": "pkg://unused"}}
+    RunLog("rl", RLConfig.model_validate(base))
+    RunLog("rl", RLConfig.model_validate({**base, **changed}))
+
+
+@pytest.mark.parametrize("torn", ["", '{"kind": "sl"', "[]"])
+def test_a_configuration_that_can_not_be_read_is_refused_with_what_to_do(tmp_path: Path, torn: str) -> None:
+    (tmp_path / "config.json").write_text(torn)
+    with pytest.raises(ConfigError, match=r"config\.json holds no settings of a run.*; remove it"):
+        RunLog("sl", config(tmp_path))
+
+
+def test_the_configuration_is_never_half_written(tmp_path: Path) -> None:
+    RunLog("sl", config(tmp_path))
+    before = (tmp_path / "config.json").open()  # what a reader has open stays whole: the file is replaced, not cut
+    RunLog("sl", config(tmp_path, max_steps=3))
+    with before:
+        assert json.load(before)["max_steps"] is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json"]
 
 
 def test_metrics_go_to_loggers_too(tmp_path: Path) -> None:

@@ -52,13 +52,14 @@ async def run(
     test: CopyDataset | None = None,
     service: ServiceClient | None = None,
     steps: int = STEPS,
+    groups: int = GROUPS,
     scorer: Any = None,
     **settings: Any,
 ) -> Watching:
     """Train a few steps on small batches, and return what was observed."""
     watching = watching or Watching()
     config = copy_config(log_path, base_model, **{"batch_size": GROUPS, "group_size": SIZE, **settings})
-    data = CopyBuilder(CopyDataset(steps, GROUPS, SIZE, make), test)
+    data = CopyBuilder(CopyDataset(steps, groups, SIZE, make), test)
     own = service or ServiceClient(checkpoint_dir=log_path / "weights")
     try:
         await train(config, own, data=data, scorer=scorer, observer=watching)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from reward_loop.rinker.futures import APIFuture
+from reward_loop.rinker.rl.config import FailureConfig
 from reward_loop.rinker.rl.policy import Policy, SamplingSettings
 from reward_loop.rinker.types import ModelInput, SampledSequence, SampleResponse, SamplingParams
 
@@ -34,6 +34,7 @@ class TaskFuture(APIFuture[T]):
 
 
 Answer = Callable[[list[int], SamplingParams], Awaitable[list[int]]]
+Score = Callable[[list[int]], Awaitable[list[float | None]]]
 
 
 async def copies(prompt: list[int], params: SamplingParams) -> list[int]:
@@ -41,11 +42,16 @@ async def copies(prompt: list[int], params: SamplingParams) -> list[int]:
     return prompt[1:-1]
 
 
-class ScriptedClient:
-    """A sampling client that answers as `answer` says; its calls are in `calls`."""
+async def twos(prompt: list[int]) -> list[float | None]:
+    """What gives every token -2."""
+    return [None, *[-2.0] * (len(prompt) - 1)]
 
-    def __init__(self, answer: Answer = copies) -> None:
-        self.answer = answer
+
+class ScriptedClient:
+    """A sampling client that answers as `answer` says, and gives tokens what `score` says; what it was asked is in `calls`."""
+
+    def __init__(self, answer: Answer = copies, score: Score = twos) -> None:
+        self.answer, self.score = answer, score
         self.calls: list[tuple[list[int], SamplingParams]] = []
         self.running = self.most_running = self.cancelled = 0
         self._changed = asyncio.Condition()
@@ -55,10 +61,7 @@ class ScriptedClient:
         return TaskFuture(self._sample(prompt.to_ints(), sampling_params))
 
     def compute_logprobs(self, prompt: ModelInput) -> APIFuture[list[float | None]]:
-        async def known() -> list[float | None]:
-            return [None, *[-2.0] * (prompt.length - 1)]
-
-        return TaskFuture(known())
+        return TaskFuture(self._begun(self.score(prompt.to_ints())))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something holds that changes when a call begins."""
@@ -66,20 +69,24 @@ class ScriptedClient:
             await self._changed.wait_for(condition)
 
     async def _sample(self, prompt: list[int], params: SamplingParams) -> SampleResponse:
+        tokens = await self._begun(self.answer(prompt, params))
+        return SampleResponse([SampledSequence("stop", tokens, [-1.0] * len(tokens))])
+
+    async def _begun(self, work: Awaitable[T]) -> T:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(0)  # others get to ask too before the first has its answer
-            tokens = await self.answer(prompt, params)
+            return await work
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
         finally:
             self.running -= 1
-        return SampleResponse([SampledSequence("stop", tokens, [-1.0] * len(tokens))])
 
 
-def policy_of(client: ScriptedClient, step: int = 0, **settings: Any) -> Policy:
-    return Policy(client, step, replace(SamplingSettings(max_tokens=3, backoff_s=0.0), **settings))
+def policy_of(client: ScriptedClient, step: int = 0, seed: int = 0, **failures: Any) -> Policy:
+    patience = FailureConfig.model_validate({"backoff_s": 0.0, **failures})
+    return Policy(client, step, SamplingSettings(max_tokens=3, temperature=1.0, seed=seed, failures=patience))

@@ -40,7 +40,7 @@ async def test_an_episode_draws_with_seeds_of_its_own_which_a_resumed_run_draws_
 
 async def test_a_sampler_that_failed_is_asked_again() -> None:
     client = failing(2, "server")
-    answer = await policy_of(client, attempts=3).completer(0)(PROMPT, [])
+    answer = await policy_of(client, sample_attempts=3).completer(0)(PROMPT, [])
     assert (answer.tokens, answer.logprobs, len(client.calls)) == ([1], [-1.0], 3)
     assert len({params.seed for _, params in client.calls}) == 1  # the same answer, not another
 
@@ -48,14 +48,14 @@ async def test_a_sampler_that_failed_is_asked_again() -> None:
 async def test_it_is_not_asked_more_often_than_allowed() -> None:
     client = failing(9, "unknown")
     with pytest.raises(RequestFailedError, match="the sampler is gone"):
-        await policy_of(client, attempts=2).completer(0)(PROMPT, [])
+        await policy_of(client, sample_attempts=2).completer(0)(PROMPT, [])
     assert len(client.calls) == 2
 
 
 async def test_a_call_that_is_wrong_is_not_made_again() -> None:
     client = failing(9, "user")
     with pytest.raises(RequestFailedError):
-        await policy_of(client, attempts=5).completer(0)(PROMPT, [])
+        await policy_of(client, sample_attempts=5).completer(0)(PROMPT, [])
     assert len(client.calls) == 1
 
 
@@ -69,5 +69,15 @@ async def test_a_call_that_hangs_is_cancelled_and_made_again() -> None:
         return [7]
 
     client = ScriptedClient(answer)
-    drawn = await policy_of(client, timeout_s=0.02).completer(0)(PROMPT, [])
+    drawn = await policy_of(client, sample_timeout_s=0.02).completer(0)(PROMPT, [])
     assert (drawn.tokens, client.cancelled) == ([7], 1)
+
+
+async def test_a_sampler_that_goes_on_hanging_is_an_error_that_names_the_limit() -> None:
+    async def hang(prompt: list[int], params: SamplingParams) -> list[int]:
+        return await asyncio.Future()
+
+    client = ScriptedClient(hang)
+    with pytest.raises(RequestFailedError, match=r"longer than sample_timeout_s=0\.02; raise it") as failed:
+        await policy_of(client, sample_attempts=2, sample_timeout_s=0.02).completer(0)(PROMPT, [])
+    assert (failed.value.category, len(client.calls)) == ("server", 2)

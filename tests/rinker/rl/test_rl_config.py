@@ -49,6 +49,14 @@ def test_what_is_said_beside_a_preset_wins() -> None:
         ({"data": {}}, "exactly one of builder"),
         ({"data": {"builder": "a.py", "problems": "b.jsonl"}}, "exactly one of builder"),
         ({"temperature": 0}, "greater than 0"),
+        ({"loss_fn": "cross_entropy"}, "loss_fn=cross_entropy reads no advantages; use one of importance_sampling, ppo"),
+        (
+            {"loss_fn": "ppo", "loss_fn_config": {"clip_hi": 1.3}},
+            "'clip_hi'.* is no setting of ppo, which has clip_low_threshold",
+        ),
+        ({"loss_fn_config": {"clip_high_threshold": 1.3}}, "is no setting of importance_sampling, which has no setting at all"),
+        ({"loss_fn": "ppo", "loss_fn_config": {"clip_low_threshold": 3}}, "clip_low_threshold=3.0 is above"),
+        ({"max_tokens": 10, "overlong": {"buffer_tokens": 11}}, "overlong.buffer_tokens=11 must not be above max_tokens=10"),
         ({"group_sizes": 3}, "group_sizes"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ async def test_in_every_mode_each_group_is_trained_once(
     assert watching.metrics[-1]["optim/step"] == updates
     assert max(watching.series("async/staleness_max")) <= settings.get("max_steps_off_policy", 0)
     assert watching.series("env/all/total_episodes") == [GROUPS * SIZE] * STEPS
+
+
+@pytest.mark.parametrize(("groups", "updates"), [(1, 1), (2, 2), (3, 2), (5, 2), (7, 2), (8, 2)])
+async def test_a_small_batch_has_as_many_updates_as_a_full_one(
+    tmp_path: Path, copy_model: str, groups: int, updates: int
+) -> None:
+    parts: dict[str, Any] = {"batch_size": 8, "num_substeps": 2, "stream": {"num_minibatches": 4}}
+    watching = await run(tmp_path, copy_model, steps=1, groups=groups, **parts)
+    assert watching.metrics[-1]["optim/step"] == updates
 
 
 async def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path, copy_model: str) -> None:
@@ -184,11 +194,29 @@ async def test_a_model_that_breaks_is_an_error_at_its_step(tmp_path: Path, copy_
     class Infinite(CopyEnv):
         async def step(self, action: Action, *, extra: TokensWithLogprobs | None = None) -> StepResult:
             result = await super().step(action, extra=extra)
-            return StepResult(result.reward, True, result.next_observation, [], {"speed": float("inf")})
+            return StepResult(float("inf"), True, result.next_observation, [], result.metrics)
 
-    with pytest.raises(TrainingError, match=r"env/copy/speed is inf in step 0"):
+    with pytest.raises(TrainingError, match=r"env/copy/reward/total is inf in step 0"):
         await run(tmp_path, copy_model, make=Infinite)
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+async def test_a_metric_that_is_no_number_is_left_out_of_its_mean(
+    tmp_path: Path, copy_model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    speeds = [math.nan, math.inf, 2.0, 4.0] * SIZE
+
+    class Measured(CopyEnv):
+        async def step(self, action: Action, *, extra: TokensWithLogprobs | None = None) -> StepResult:
+            result = await super().step(action, extra=extra)
+            measured = {"speed": speeds.pop(), "lost": math.nan}
+            return StepResult(result.reward, True, result.next_observation, [], measured)
+
+    watching = await run(tmp_path, copy_model, steps=1, make=Measured)
+    assert watching.series("env/copy/speed") == watching.series("env/all/speed") == [3.0]
+    assert "env/all/lost" not in watching.metrics[0]
+    [record] = [one for one in caplog.records if "metrics" in one.name]
+    assert record.getMessage() == "environments or rewards measured no finite number, which is left out of the means: lost, speed"
 
 
 def test_the_settings_of_the_run_are_kept_beside_it(tmp_path: Path) -> None:

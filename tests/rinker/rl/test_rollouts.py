@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reward_loop.errors import DataError, RequestFailedError, TrainingError
+from reward_loop.errors import RequestFailedError, SandboxError, ServerUnavailable, TrainingError
 from reward_loop.rinker.rendering import TokensWithLogprobs
 from reward_loop.rinker.rl.admission import Admission
 from reward_loop.rinker.rl.config import FailureConfig
@@ -116,13 +116,28 @@ async def test_an_environment_that_hangs_is_given_up_after_its_time() -> None:
         await play(broken(9, hang=True), by=player(env_timeout_s=0.02, group_attempts=1))
 
 
-async def test_errors_of_the_project_are_not_tried_again() -> None:
-    class Wrong(CopyEnv):
+def raising(error: Exception) -> type[CopyEnv]:
+    class Raising(CopyEnv):
         async def step(self, action: Action, *, extra: TokensWithLogprobs | None = None) -> StepResult:
-            raise DataError("the row has no answer")
+            raise error
 
-    with pytest.raises(DataError, match="the row has no answer"):
-        await play(CopyGroup(DIGITS, 1, Wrong))
+    return Raising
+
+
+async def test_an_error_of_the_project_makes_an_environment_fail_like_any_other() -> None:
+    sandboxed = raising(SandboxError("the sandbox is gone"))
+    with pytest.raises(EnvironmentFailed, match="step raised SandboxError: the sandbox is gone"):
+        await play(CopyGroup(DIGITS, 1, sandboxed))
+    played = await play(CopyGroup(DIGITS, 1, sandboxed), by=player(on_group_failure="drop"))
+    assert (played.group, played.attempts) == (None, 2)
+
+
+async def test_an_environment_whose_own_request_failed_is_not_played_again() -> None:
+    asking = raising(RequestFailedError("gone", category="server"))
+    with pytest.raises(RequestFailedError, match="gone"):
+        await play(CopyGroup(DIGITS, 1, asking))
+    played = await play(CopyGroup(DIGITS, 1, asking), by=player(on_group_failure="drop"))
+    assert (played.group, played.attempts) == (None, 1)
 
 
 async def test_a_sampler_that_is_gone_ends_the_run_or_costs_the_group() -> None:
@@ -135,11 +150,21 @@ async def test_a_sampler_that_is_gone_ends_the_run_or_costs_the_group() -> None:
     assert played.group is None
 
 
+async def test_a_sampler_that_hangs_costs_the_group_too() -> None:
+    async def hang(prompt: list[int], params: SamplingParams) -> list[int]:
+        return await asyncio.Future()
+
+    policy = policy_of(ScriptedClient(hang), sample_timeout_s=0.01, sample_attempts=2)
+    task = GroupTask((0, 0), CopyGroup(DIGITS, 2))
+    assert (await player(on_group_failure="drop").play(task, lambda: policy)).group is None
+
+
 class Judged(CopyGroup):
     """Earns a reward at its end, once it has failed as often as `left` says."""
 
     left = 0
     cleaned = 0
+    error: Exception = ConnectionError("the judge")
     earns: Callable[[int], float | None] = staticmethod(float)
 
     async def compute_group_rewards(
@@ -147,7 +172,7 @@ class Judged(CopyGroup):
     ) -> Sequence[tuple[float | None, Metrics]]:
         self.left -= 1
         if self.left >= 0:
-            raise ConnectionError("the judge")
+            raise self.error
         return [(self.earns(place), {"place": float(place)}) for place, _ in enumerate(trajectory_group)]
 
     async def cleanup(self) -> None:
@@ -162,6 +187,28 @@ async def test_a_groups_rewards_are_added_and_computed_again_without_playing_aga
     assert (len(client.calls), group.cleaned) == (2, 1)
     assert played.group is not None
     assert played.group.metrics_G == [{"place": 0.0}, {"place": 1.0}]
+
+
+async def test_rewards_that_failed_with_an_error_of_the_project_are_computed_again_too() -> None:
+    client, group = ScriptedClient(), Judged(DIGITS, 2)
+    group.left, group.error = 1, ServerUnavailable("the judge")
+    assert rewards(await play(group, client)) == [1.0, 2.0]
+    assert len(client.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("the disk"), SandboxError("the disk"), RequestFailedError("the disk", category="server")]
+)
+async def test_a_cleanup_that_fails_is_told_and_costs_nothing(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    class Untidy(CopyGroup):
+        async def cleanup(self) -> None:
+            raise error
+
+    assert rewards(await play(Untidy(DIGITS, 2))) == [1.0, 1.0]
+    [record] = caplog.records
+    assert "the disk" in record.getMessage()
+    with pytest.raises(EnvironmentFailed, match="step raised SandboxError: gone"):  # what failed first is what counts
+        await play(Untidy(DIGITS, 2, raising(SandboxError("gone"))))
 
 
 async def test_rewards_that_go_on_failing_make_the_group_fail() -> None:

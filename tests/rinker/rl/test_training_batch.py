@@ -57,11 +57,24 @@ async def test_averages_are_factors_of_the_advantages() -> None:
     assert rows == [pytest.approx([0.025] * 3), pytest.approx([-0.025])]
 
 
-async def test_long_episodes_cost_what_dapo_says() -> None:
+async def test_long_answers_cost_what_dapo_says() -> None:
     # Limit 10, buffer 5: eight tokens are three into the buffer, which costs 3/5.
     rows = await advantages(group(1.0, 1.0, lengths=(8, 5)), max_tokens=10, overlong={"buffer_tokens": 5})
     assert rows[0] == pytest.approx([-0.3] * 8)
     assert rows[1] == pytest.approx([0.3] * 5)
+
+
+async def test_of_many_turns_the_longest_counts_and_costs_the_factor_at_most() -> None:
+    def turns(*lengths: int) -> Trajectory:
+        steps = [
+            Transition(ModelInput.from_ints([1]), TokensWithLogprobs([5] * n, [-1.0] * n), 0.0, episode_done=True)
+            for n in lengths
+        ]
+        return Trajectory(steps, ModelInput.empty())
+
+    episodes = TrajectoryGroup([turns(5, 5, 5), turns(4, 10, 3)], [1.0, 1.0], [{}, {}])
+    rows = await advantages(episodes, max_tokens=10, overlong={"buffer_tokens": 5})
+    assert rows == [pytest.approx([sign * 0.5] * n) for sign, n in ((1, 5), (1, 5), (1, 5), (-1, 4), (-1, 10), (-1, 3))]
 
 
 async def test_distance_from_the_reference_costs_reward_before_centring() -> None:

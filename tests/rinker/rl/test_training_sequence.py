@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reward_loop.errors import DataError
 from reward_loop.rinker.rendering import TokensWithLogprobs
-from reward_loop.rinker.rl.training_sequence import training_sequences, trajectory_to_data
+from reward_loop.rinker.rl.training_sequence import training_sequences
 from reward_loop.rinker.rl.types import Trajectory, Transition
 from reward_loop.rinker.types import ModelInput
 
@@ -23,7 +23,8 @@ def episode(*steps: Transition) -> Trajectory:
 
 
 def test_one_turn_is_one_datum_aligned_with_its_targets() -> None:
-    [datum] = trajectory_to_data(episode(step([1, 2, 3], [4, 5])), 0.5)
+    [one] = training_sequences(episode(step([1, 2, 3], [4, 5])), 0.5)
+    datum = one.datum()
     assert datum.model_input.to_ints() == [1, 2, 3, 4]
     inputs = {name: tensor.tolist() for name, tensor in datum.loss_fn_inputs.items()}
     assert inputs == {
@@ -35,8 +36,8 @@ def test_one_turn_is_one_datum_aligned_with_its_targets() -> None:
 
 
 def test_only_gspo_is_told_which_tokens_are_the_policys() -> None:
-    [datum] = trajectory_to_data(episode(step([1, 2], [3])), 1.0, "gspo")
-    assert datum.loss_fn_inputs["sequence_ratio_mask"].tolist() == [0.0, 1.0]
+    [one] = training_sequences(episode(step([1, 2], [3])), 1.0)
+    assert one.datum("gspo").loss_fn_inputs["sequence_ratio_mask"].tolist() == [0.0, 1.0]
 
 
 def test_turns_are_one_datum_while_each_observation_extends_the_last() -> None:

@@ -78,3 +78,35 @@ def test_pairs_that_are_none_are_refused_before_anything_is_trained(tmp_path: Pa
     with pytest.raises(DataError, match="chosen and rejected are the same"):
         train_rm(RMConfig.model_validate(base))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_pair_about_a_score_that_the_model_lacks_is_refused(tmp_path: Path, copy_reward_model: str) -> None:
+    pairs = [Preference([1], [2], [3], label=0), Preference([1], [4], [5], label=3)]
+    data = {"path": str(write_preferences(tmp_path / "labels.jsonl", pairs))}
+    base = {"log_path": tmp_path / "run", "model": {"base_model": copy_reward_model}, "data": data}
+    with pytest.raises(DataError, match=r"preferences\[1\]: .*labels\.jsonl: the pair is about label 3") as error:
+        train_rm(RMConfig.model_validate(base))
+    assert "leave label out" in error.value.message
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_without_max_tokens_a_pair_is_as_long_as_the_model_takes(tmp_path: Path, copy_reward_model: str) -> None:
+    pairs = [Preference([1] * 60, [2] * 4, [3]), Preference([1] * 60, [2] * 5, [3])]
+    data = {"path": str(write_preferences(tmp_path / "long.jsonl", pairs))}
+    base = {"log_path": tmp_path / "run", "model": {"base_model": copy_reward_model}, "data": data}
+    with pytest.raises(DataError, match=r"preferences\[1\]: the pair is 65 tokens"):
+        train_rm(RMConfig.model_validate(base))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    result = train_rm(RMConfig.model_validate({**base, "log_path": tmp_path / "drop", "data": {**data, "too_long": "drop"}}))
+    assert result.metrics["num_sequences"] == 1
+
+
+def test_pairs_that_are_all_dropped_are_refused(tmp_path: Path, copy_reward_model: str) -> None:
+    data = {
+        "path": str(write_preferences(tmp_path / "long.jsonl", [Preference([1, 2, 3], [4], [5])])),
+        "max_tokens": 2,
+        "too_long": "drop",
+    }
+    base = {"log_path": tmp_path / "run", "model": {"base_model": copy_reward_model}, "data": data}
+    with pytest.raises(DataError, match="every pair is longer than 2 tokens"):
+        train_rm(RMConfig.model_validate(base))

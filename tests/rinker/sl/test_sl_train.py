@@ -12,8 +12,10 @@ import torch
 
 from recipes import tiny_models
 from reward_loop.errors import DataError
+from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.loops.observer import Observer
 from reward_loop.rinker.rendering import renderer_for
+from reward_loop.rinker.service.settings import ServiceSettings
 from reward_loop.rinker.sl.config import ConversationsConfig, SLConfig
 from reward_loop.rinker.sl.data import read_conversations, supervised_datum, with_mean_weights
 from reward_loop.rinker.sl.train import train_sl
@@ -83,6 +85,32 @@ def test_a_mean_is_a_sum_with_smaller_weights(tmp_path: Path, model: str) -> Non
     # Adam divides the scale out again, up to its eps.
     assert both[1].series("train_mean_nll") == pytest.approx(both[0].series("train_mean_nll"), abs=1e-4)
     assert both[1].series("optim/grad_norm")[0] < both[0].series("optim/grad_norm")[0]
+
+
+@pytest.mark.parametrize(("tokens", "fits"), [(1025, True), (1026, False)])
+def test_without_max_tokens_a_conversation_is_as_long_as_the_model_takes(
+    tmp_path: Path, model: str, tokens: int, *, fits: bool
+) -> None:
+    # The last token is only said, never read: 1024 positions are enough for 1025.
+    renderer = renderer_for(tiny_models.tokenizer())
+    short, _ = renderer.build_supervised_example([{"role": "user", "content": "6*7?"}, {"role": "assistant", "content": "~"}])
+    data = {"path": conversations(tmp_path / "long.jsonl", "~" * (tokens - short.length + 1), "42")}
+    settings: dict[str, Any] = {"data": data, "epochs": 1}
+    if fits:
+        assert train_sl(config(tmp_path, model, **settings)).steps == 1
+        return
+    with pytest.raises(DataError, match="row 1: 1026 tokens are more than 1025"):
+        train_sl(config(tmp_path, model, **settings))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    settings |= {"log_path": tmp_path / "drop", "data": {**data, "too_long": "drop"}}
+    assert train_sl(config(tmp_path, model, **settings)).metrics["num_sequences"] == 1
+
+
+def test_each_run_frees_its_model(tmp_path: Path, model: str) -> None:
+    limits = ServiceSettings(max_models=1)
+    with ServiceClient(checkpoint_dir=tmp_path / "weights", limits=limits) as service:
+        for name in ("first", "second"):
+            train_sl(config(tmp_path, model, log_path=tmp_path / name, max_steps=1), service=service)
 
 
 def test_a_datum_lets_each_token_be_said_by_the_one_before_it() -> None:
