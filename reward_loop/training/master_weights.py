@@ -30,6 +30,11 @@ class MasterWeights:
                 master.grad = gradient if master.grad is None else master.grad.add_(gradient)
                 parameter.grad = None
 
+    def drop_uncollected(self) -> None:
+        """Forget the parameters' gradients of a backward pass that broke off, which `collect` has not seen."""
+        for parameter, _ in self._copied():
+            parameter.grad = None
+
     @torch.no_grad()
     def hand_back(self) -> None:
         """Set the parameters to the copies, rounded; to be called after each step."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from reward_loop.errors import RequestFailedError
@@ -65,7 +66,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint, model: nn.Module, 
             _put(folder, directory)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # nothing is there if it got its name
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # the latter for a full disk
         raise RequestFailedError(f"the checkpoint {directory} can't be written: {error}", category="server") from error
 
 

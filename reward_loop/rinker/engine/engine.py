@@ -74,18 +74,19 @@ class Engine:
         check_params(params)
         if self._gradients.empty:
             raise RequestFailedError("there are no gradients to step with; call forward_backward first", category="user")
-        with deterministic(self.settings.deterministic, self.device):
-            norm = self._gradients.clip(params.grad_clip_norm)
-            if norm - norm != 0.0:
-                self._gradients.drop()
-                raise RequestFailedError(
-                    f"the norm of all gradients together is {norm}: they were dropped, and no weight was changed. Use smaller "
-                    "advantages or weights",
-                    category="server",
-                )
-            self._adam.step(params)
-            self._weights.hand_back()
-        self._gradients.drop()
+        try:
+            with deterministic(self.settings.deterministic, self.device):
+                norm = self._gradients.clip(params.grad_clip_norm)
+                if norm - norm != 0.0:
+                    raise RequestFailedError(
+                        f"the norm of all gradients together is {norm}: they were dropped, and no weight was changed. Use "
+                        "smaller advantages or weights",
+                        category="server",
+                    )
+                self._adam.step(params)
+                self._weights.hand_back()
+        finally:  # whatever goes wrong: they are clipped, and those of several ranks summed up, so none may be added to them
+            self._gradients.drop()
         self.step += 1
         return OptimStepResponse({"step": float(self.step), "lr": params.learning_rate, "grad_norm": norm})
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.engine.checkpoint import MODEL_FOLDER, read_checkpoint
@@ -52,12 +53,12 @@ def export_model(
     folder = Path(tempfile.mkdtemp(prefix=unfinished_prefix(), dir=out.parent))
     try:
         _save(engine, folder, getattr(torch, dtype) if dtype else _own_dtype(spec.base_model, trust_remote_code), merge=merge)
-        tokenizer = load_tokenizer(checkpoint / MODEL_FOLDER)
+        tokenizer = load_tokenizer(checkpoint / MODEL_FOLDER, trust_remote_code=trust_remote_code)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
         folder.chmod(0o755)  # as mkdir makes them, not as mkdtemp does
         folder.replace(out)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # the latter for a full disk
         raise RequestFailedError(f"the model can't be written to {out}: {error}", category="server") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -37,6 +37,7 @@ class Gradients:
             yield
             self._check()
         except BaseException:  # Ctrl-C too: the gradients of earlier calls must stay as they were
+            self._weights.drop_uncollected()
             self._set(before)
             raise
         for master, old in zip(masters, before, strict=True):

@@ -37,4 +37,5 @@ class EngineSettings(Config):
     trust_remote_code: bool = False
     """Run code that comes with a model."""
     renderer: str | None = None
-    """Name of the renderer that is kept in checkpoints."""
+    """Name of the renderer that checkpoints say they were trained with, for those who use them: nothing here reads it. Null: the
+    chat template of the tokenizer beside the model tells (`renderer_for`)."""

@@ -5,6 +5,7 @@ Nothing is started: actors and servers are when they are first needed. Ray and v
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from reward_loop.rinker.engine.settings import EngineSettings
@@ -30,6 +31,7 @@ def training_service(
     runtime, engine = runtime or RuntimeSettings(), engine or EngineSettings()
     if sampler is None or isinstance(sampler, HFSamplerSettings):
         sampler = sampler_of(runtime, engine, sampler)
+    limits = dataclasses.replace(limits or ServiceSettings(), trust_remote_code=engine.trust_remote_code)
     return TrainingService(learner_factory(runtime, engine), sampler, CheckpointStore(checkpoint_dir), limits)
 
 
@@ -51,7 +53,11 @@ def learner_factory(runtime: RuntimeSettings, engine: EngineSettings) -> Learner
 
 
 def sampler_of(runtime: RuntimeSettings, engine: EngineSettings, settings: HFSamplerSettings | None = None) -> Sampler:
-    """Return the sampler; without settings it computes as the engine does, so that both give the same log-probabilities."""
+    """Return the sampler; without settings it holds weights in the engine's type, so that log-probabilities are the trainer's.
+
+    It knows no autocast, which would cast all weights anew for every token: with `autocast=bfloat16` it computes in the type of
+    the weights, and the trainer's log-probabilities differ from its own by bfloat16's rounding.
+    """
     settings = settings or _like(engine, on_ray=runtime.runtime == "ray" and runtime.sampler == "hf")
     if runtime.sampler == "vllm":
         return _vllm(runtime, engine, settings)
@@ -71,10 +77,11 @@ def _vllm(runtime: RuntimeSettings, engine: EngineSettings, settings: HFSamplerS
     from reward_loop.rinker.sampling.hf_sampler import HFSampler
     from reward_loop.rinker.sampling.with_logprobs import WithLogprobs
 
-    servers = PolicyServers(runtime.vllm, engine.weights)
+    servers = PolicyServers(runtime.vllm, engine.weights, trust_remote_code=engine.trust_remote_code)
     return WithLogprobs(servers, HFSampler(settings)) if runtime.vllm.logprobs_fallback else servers
 
 
 def _like(engine: EngineSettings, *, on_ray: bool) -> HFSamplerSettings:
-    """Return a sampler's settings of the engine's device and type; on Ray each actor has devices of its own."""
-    return HFSamplerSettings(device=None if on_ray or engine.device == "auto" else engine.device, dtype=engine.weights)
+    """Return a sampler's settings of the engine's device, type and trust; on Ray each actor has devices of its own."""
+    device = None if on_ray or engine.device == "auto" else engine.device
+    return HFSamplerSettings(device, engine.weights, trust_remote_code=engine.trust_remote_code)

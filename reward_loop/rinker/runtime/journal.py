@@ -55,6 +55,11 @@ class Journal:
         """Note what has been done."""
         self.entries.append(entry)
 
+    def dropped(self) -> None:
+        """Forget the passes since the last step: their gradients are gone."""
+        while self.entries and isinstance(self.entries[-1], Passed):
+            self.entries.pop()
+
     def saved(self) -> None:
         """Begin anew: all that was done is in a checkpoint."""
         self.entries.clear()

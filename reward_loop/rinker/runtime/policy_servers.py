@@ -28,8 +28,16 @@ MakeServer = Callable[[ServerSpec], VLLMServer]
 class PolicyServers:
     """A `Sampler`: `settings.count` servers for each base model, whose weights are held as `dtype`. Of one event loop."""
 
-    def __init__(self, settings: VLLMServerSettings, dtype: Precision = "float32", make: MakeServer = VLLMServer) -> None:
+    def __init__(
+        self,
+        settings: VLLMServerSettings,
+        dtype: Precision = "float32",
+        make: MakeServer = VLLMServer,
+        *,
+        trust_remote_code: bool = False,
+    ) -> None:
         self._settings, self._dtype, self._make = settings, dtype, make
+        self._trust_remote_code = trust_remote_code
         self._servers: list[VLLMServer] = []
         self._samplers: dict[str, VLLMSampler] = {}
         self._starting = asyncio.Lock()
@@ -46,7 +54,8 @@ class PolicyServers:
         async with self._starting:
             for sampler in self._samplers.values():
                 await sampler.close()
-            await self._stop()
+            servers, self._servers = self._servers, []
+            await _stop(servers)
 
     async def _sampler(self, base_model: str) -> VLLMSampler:
         async with self._starting:
@@ -55,7 +64,9 @@ class PolicyServers:
             if base_model not in self._samplers:
                 self._check_room(base_model)
                 urls = self._settings.servers or await self._started(base_model)
-                self._samplers[base_model] = VLLMSampler(urls, base_model, self._settings.calls)
+                self._samplers[base_model] = VLLMSampler(
+                    urls, base_model, self._settings.calls, trust_remote_code=self._trust_remote_code
+                )
             return self._samplers[base_model]
 
     def _check_room(self, base_model: str) -> None:
@@ -69,16 +80,21 @@ class PolicyServers:
             )
 
     async def _started(self, base_model: str) -> Sequence[str]:
-        """Start the servers side by side, and return their addresses."""
+        """Start the servers of a model, and return their addresses; RequestFailedError where that can't be done."""
         try:
-            servers = [self._make(spec) for spec in self._specs(base_model)]
-            self._servers += servers
-            async with asyncio.TaskGroup() as starting:
-                urls = [starting.create_task(server.start()) for server in servers]
+            return await self._side_by_side([self._make(spec) for spec in self._specs(base_model)])
         except* (RewardServerError, ConfigError) as group:
-            await self._stop()
             why = "; ".join(str(error) for error in group.exceptions)
             raise RequestFailedError(f"no vLLM servers for {base_model}: {why}", category="server") from group
+
+    async def _side_by_side(self, servers: Sequence[VLLMServer]) -> Sequence[str]:
+        try:
+            async with asyncio.TaskGroup() as starting:
+                urls = [starting.create_task(server.start()) for server in servers]
+        except BaseException:  # cancelled too: no server may stay behind
+            await _stop(servers)
+            raise
+        self._servers += servers
         return [url.result() for url in urls]
 
     def _specs(self, base_model: str) -> list[ServerSpec]:
@@ -94,6 +110,7 @@ class PolicyServers:
                 device=device,
                 dtype=self._dtype,
                 max_model_len=settings.max_model_len,
+                trust_remote_code=self._trust_remote_code,
                 engine_kwargs=options,
                 start_timeout_s=settings.start_timeout_s,
                 token_env=settings.calls.api_key_env,
@@ -102,8 +119,8 @@ class PolicyServers:
         ]
         return share_machine(specs, visible_gpus() if device == "cuda" else ())
 
-    async def _stop(self) -> None:
-        servers, self._servers = self._servers, []
-        async with asyncio.TaskGroup() as stopping:
-            for server in servers:
-                stopping.create_task(server.stop())
+
+async def _stop(servers: Sequence[VLLMServer]) -> None:
+    async with asyncio.TaskGroup() as stopping:
+        for server in servers:
+            stopping.create_task(server.stop())

@@ -136,7 +136,12 @@ class RayLearner:
         return cast("ForwardBackwardOutput", output)
 
     async def _optim_step(self, params: AdamParams) -> OptimStepResponse:
-        response = await self._ask("optim_step", params)
+        try:
+            response = await self._ask("optim_step", params)
+        except RequestFailedError as error:
+            if error.category == "server":  # it has dropped the gradients; a mistake of the user's leaves them
+                self._journal.dropped()
+            raise
         await self._note(params)
         return cast("OptimStepResponse", response)
 
@@ -188,6 +193,10 @@ class RayLearner:
                 return
             except RanksLost as error:
                 why = str(error)
+            except Exception as error:  # whatever it is: the ranks are not where the last call has left them
+                self._ranks.kill()
+                self._lost = f"{why}; and they did not come back: {error}"
+                raise self._gone() from error
 
     async def _replay(self) -> None:
         if self._own is not None:

@@ -49,7 +49,7 @@ class HFSampler:
     def _read_profile(self, base_model: str) -> ModelProfile:
         with self._reading:
             if base_model not in self._profiles:
-                self._profiles[base_model] = read_profile(base_model)
+                self._profiles[base_model] = read_profile(base_model, trust_remote_code=self._settings.trust_remote_code)
             return self._profiles[base_model]
 
     async def _decode(self, base_model: str, call: SampleCall) -> Decode:
@@ -60,7 +60,7 @@ class HFSampler:
 
     def _read_decode(self, base_model: str) -> Decode:
         with self._reading:
-            tokenizer = read_tokenizer(base_model)
+            tokenizer = read_tokenizer(base_model, trust_remote_code=self._settings.trust_remote_code)
 
         def decode(tokens: object) -> str:
             text: str = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)

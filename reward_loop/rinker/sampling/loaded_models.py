@@ -58,7 +58,7 @@ class LoadedModels:
 
     def _read(self, name: str) -> Any:
         with LOADING:
-            model = _Loader.from_pretrained(name, dtype=self._dtype or "auto")
+            model = _Loader.from_pretrained(name, dtype=self._dtype or "auto", trust_remote_code=self._settings.trust_remote_code)
         return model.to(self._device).eval().requires_grad_(False)
 
     def _with_weights(self, base: Any, weights: Mapping[str, torch.Tensor]) -> Any:

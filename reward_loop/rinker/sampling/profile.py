@@ -23,11 +23,11 @@ class ModelProfile:
     """What ends a sequence where the call does not say."""
 
 
-def read_profile(base_model: str) -> ModelProfile:
+def read_profile(base_model: str, *, trust_remote_code: bool = False) -> ModelProfile:
     """Read the configuration of a model. Raises RequestFailedError("user") where there is none."""
     loader: Any = AutoConfig
     try:
-        config = loader.from_pretrained(base_model)
+        config = loader.from_pretrained(base_model, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise RequestFailedError(f"base model {base_model!r} can't be read: {error}", category="user") from error
     text = config.get_text_config()

@@ -18,6 +18,8 @@ class HFSamplerSettings:
     """None: the first GPU, or the CPU where there is none."""
     dtype: SamplerDtype | None = None
     """What the weights are cast to; None: they stay as they are."""
+    trust_remote_code: bool = False
+    """Run code that comes with a model."""
     window_s: float = 0.01
     """How long the first call of an idle sampler waits for others to run with it; it ends when none came for a quarter of it."""
     max_batch_tokens: int = 131_072

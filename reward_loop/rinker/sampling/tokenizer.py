@@ -11,10 +11,10 @@ from reward_loop.errors import RequestFailedError
 
 
 @functools.cache
-def read_tokenizer(base_model: str) -> Any:
+def read_tokenizer(base_model: str, *, trust_remote_code: bool = False) -> Any:
     """Load it, once per process. Raises RequestFailedError("user") where the model has none."""
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(base_model)
+        tokenizer: Any = AutoTokenizer.from_pretrained(base_model, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError) as error:
         raise RequestFailedError(f"{base_model} has no tokenizer: {error}", category="user") from error
     # Where there are no files, transformers makes up an empty one, to which every text is nothing.

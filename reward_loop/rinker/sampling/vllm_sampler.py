@@ -35,12 +35,19 @@ class VLLMSampler:
     Raises ConfigError for what is no address.
     """
 
-    def __init__(self, servers: Sequence[str], base_model: str, settings: VLLMSamplerSettings | None = None) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        base_model: str,
+        settings: VLLMSamplerSettings | None = None,
+        *,
+        trust_remote_code: bool = False,
+    ) -> None:
         settings = settings or VLLMSamplerSettings()
         urls = tuple(dict.fromkeys(url_of(server) for server in servers))
-        self._base_model = base_model
+        self._base_model, self._trust_remote_code = base_model, trust_remote_code
         self._fleet = VLLMFleet(urls, settings)
-        self._weights = ServedWeights(urls, settings.sync, settings.api_key_env)
+        self._weights = ServedWeights(urls, settings.sync, settings.api_key_env, trust_remote_code=trust_remote_code)
         self._turns = SnapshotTurns(self._weights.serve)
         self._known: tuple[ServedModel, ModelProfile] | None = None
 
@@ -70,7 +77,8 @@ class VLLMSampler:
         await self._turns.close()
 
     async def _look(self) -> tuple[ServedModel, ModelProfile]:
-        served, profile = await self._fleet.model(), read_profile(self._base_model)
+        served = await self._fleet.model()
+        profile = read_profile(self._base_model, trust_remote_code=self._trust_remote_code)
         contexts = [length for length in (profile.context, served.max_length) if length is not None]
         self._known = served, dataclasses.replace(profile, context=min(contexts) if contexts else None)
         return self._known

@@ -29,8 +29,10 @@ _ASK_S = 30.0
 class ServedWeights:
     """The weights that the servers at these addresses hold."""
 
-    def __init__(self, urls: Sequence[str], settings: SyncConfig, token_env: str | None = None) -> None:
-        self._urls = tuple(urls)
+    def __init__(
+        self, urls: Sequence[str], settings: SyncConfig, token_env: str | None = None, *, trust_remote_code: bool = False
+    ) -> None:
+        self._urls, self._trust_remote_code = tuple(urls), trust_remote_code
         self._access = Access(token_env)
         self._publisher = create_reward_publisher(self._urls, generative=True, token_env=token_env, settings=settings)
         self.version: int | None = None
@@ -44,7 +46,7 @@ class ServedWeights:
         if snapshot.weights is None and await self._untouched():
             self.version = 0
             return
-        weights = await asyncio.to_thread(_whole, snapshot)
+        weights = await asyncio.to_thread(whole_weights, snapshot, trust_remote_code=self._trust_remote_code)
         try:
             report = await self._publisher.publish_async(weights)
         except WeightSyncError as error:
@@ -64,7 +66,7 @@ class ServedWeights:
         return answer.body.get("version") if answer.good else None
 
 
-def _whole(snapshot: Snapshot) -> Weights:
+def whole_weights(snapshot: Snapshot, *, trust_remote_code: bool = False) -> Weights:
     """Return the tensors of a snapshot, read from its directory or its base model where it brings none."""
     if isinstance(snapshot.weights, Mapping):
         return snapshot.weights
@@ -74,7 +76,7 @@ def _whole(snapshot: Snapshot) -> Weights:
     source = snapshot.base_model if snapshot.weights is None else snapshot.weights
     try:
         with LOADING:
-            model = loader.from_pretrained(source, dtype="auto")
+            model = loader.from_pretrained(source, dtype="auto", trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise RequestFailedError(f"the weights of {snapshot.id} can't be read: {error}", category="server") from error
     found: dict[str, torch.Tensor] = model.state_dict()

@@ -13,6 +13,8 @@ class ServiceSettings:
 
     base_models: tuple[str, ...] = ()
     """What may be trained and sampled from; empty: whatever can be loaded."""
+    trust_remote_code: bool = False
+    """Run code that comes with a model."""
     max_models: int = 16
     """Models in training at a time."""
     max_sampling_sessions: int = 4096
@@ -29,5 +31,5 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if isinstance(value, int | float) and value <= 0:
+            if setting.name.startswith(("max_", "gap_")) and value <= 0:
                 raise ConfigError(f"ServiceSettings.{setting.name}={value} leaves room for nothing; give more than 0")

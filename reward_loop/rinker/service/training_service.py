@@ -190,7 +190,8 @@ class TrainingService:
             saved = Saved(model.spec, model.version, ttl_seconds=ttl_seconds, user_metadata=user_metadata)
             async with self.store.writing(path, saved, overwrite=False) as folder:
                 weights = await model.learner.weights()
-                await asyncio.to_thread(write_sampler_weights, weights, model.spec, folder)
+                trust = self._settings.trust_remote_code
+                await asyncio.to_thread(write_sampler_weights, weights, model.spec, folder, trust_remote_code=trust)
             return SavedForSampler(path=str(path))
 
         return await self._run(model_id, seq_id, "save_weights_for_sampler", save)
@@ -283,7 +284,7 @@ class TrainingService:
             await learner.close()
 
     async def _profile(self, base_model: str) -> Any:
-        return await asyncio.to_thread(read_profile, base_model)
+        return await asyncio.to_thread(read_profile, base_model, trust_remote_code=self._settings.trust_remote_code)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -17,6 +17,7 @@ from reward_loop.rinker.engine.checkpoint import read_checkpoint, read_spec
 from reward_loop.rinker.engine.engine import Engine
 from reward_loop.rinker.engine.settings import EngineSettings
 from reward_loop.rinker.types import AdamParams, LoraConfig, ModelSpec
+from tests.processes import ROOT
 from tests.rinker.engine.models import names, sampled, supervised, write_language_model
 
 CPU = EngineSettings(device="cpu")
@@ -114,6 +115,35 @@ def test_what_can_not_be_written_leaves_nothing_behind(language_model: str, tmp_
         Engine(ModelSpec(language_model), CPU).save(tmp_path / "file" / "checkpoint", optimizer=True)
     assert caught.value.category == "server"
     assert names(tmp_path) == ["file"]
+
+
+# A process of its own: no file of it can grow beyond 1,000 bytes, as on a disk that is full.
+FULL = """
+import resource, sys
+from pathlib import Path
+from reward_loop.errors import RequestFailedError
+from reward_loop.rinker.engine.engine import Engine
+from reward_loop.rinker.types import ModelSpec
+from tests.rinker.engine.test_engine_checkpoint import CPU
+
+engine = Engine(ModelSpec(sys.argv[1]), CPU)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    engine.save(Path(sys.argv[2]), optimizer=True)
+except RequestFailedError as error:
+    print(error.category, error.message)
+"""
+
+
+def test_a_full_disk_leaves_what_was_there(language_model: str, tmp_path: Path) -> None:
+    engine = Engine(ModelSpec(language_model), CPU)
+    train(engine, 0, 1)
+    engine.save(tmp_path / "checkpoint", optimizer=True)
+    command = [sys.executable, "-c", FULL, language_model, str(tmp_path / "checkpoint")]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.startswith("server ")
+    assert "can't be written" in said
+    assert (read_checkpoint(tmp_path / "checkpoint").step, names(tmp_path)) == (1, ["checkpoint"])
 
 
 @pytest.mark.parametrize(

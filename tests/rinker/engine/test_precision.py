@@ -70,6 +70,24 @@ def test_bfloat16_gradients_are_summed_in_float32(language_model: str) -> None:
     assert summed["grad_norm"] == pytest.approx(64 * norm["grad_norm"], rel=1e-5)
 
 
+@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
+def test_a_backward_pass_that_breaks_off_adds_nothing(language_model: str, weights: str) -> None:
+    def no_memory(gradient: torch.Tensor) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    engine, undisturbed = engine_of(language_model, weights=weights), engine_of(language_model, weights=weights)
+    first: Any = next(engine.model.parameters())
+    hook = first.register_hook(no_memory)  # reached last, when the other parameters have their gradients
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.forward_backward(supervised(2), "cross_entropy")
+    hook.remove()
+    norms: list[Any] = []
+    for each in (engine, undisturbed):
+        each.forward_backward(supervised(2), "cross_entropy")
+        norms.append(each.optim_step(AdamParams()).metrics)
+    assert norms[0] == norms[1]
+
+
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 def test_activations_computed_twice_give_the_same_gradients(language_model: str, lora: LoraConfig | None) -> None:
     kept, twice = engine_of(language_model, lora), engine_of(language_model, lora, gradient_checkpointing=True)

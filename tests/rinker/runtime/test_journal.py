@@ -36,3 +36,11 @@ def test_a_checkpoint_takes_the_place_of_what_came_before() -> None:
     journal.restarts = 2
     journal.saved()
     assert (journal.entries, journal.restarts) == ([], 0)
+
+
+def test_gradients_that_were_dropped_are_not_made_again() -> None:
+    journal = Journal(5)
+    for entry in (PASSED, STEPPED, PASSED, PASSED):
+        journal.add(entry)
+    journal.dropped()
+    assert journal.entries == [PASSED, STEPPED]

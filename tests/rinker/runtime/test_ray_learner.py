@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from reward_loop.rinker.learner import Learner, Weights
 from reward_loop.rinker.runtime.settings import LearnerSettings, RecoverySettings
 from reward_loop.rinker.types import AdamParams, ModelSpec
 from tests.processes import wait_until_gone
-from tests.rinker.engine.models import datum, sampled, supervised
+from tests.rinker.engine.models import datum, sampled, supervised, write_language_model
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'reward-loop[ray]'")
 
@@ -159,6 +160,41 @@ def test_ranks_that_are_killed_come_back_to_where_undisturbed_ones_are(
     assert metrics == expected
     assert same(ours, weights)
     wait_until_gone(before)
+
+
+def test_gradients_that_a_refused_step_dropped_stay_so_when_ranks_come_back(
+    two_ranks: RayLearner, loop: LoopThread, tmp_path: Path
+) -> None:
+    async def run(*, disturbed: bool) -> Weights:
+        await two_ranks.load(tmp_path / "begin", optimizer=True)
+        await two_ranks.forward_backward([datum([1, 2, 3], weights=[1e25, 1e25])], "cross_entropy")
+        with pytest.raises(RequestFailedError, match="the norm of all gradients"):
+            await two_ranks.optim_step(ADAM)
+        await two_ranks.forward_backward(sampled(5), "ppo")
+        with pytest.raises(RequestFailedError, match="learning_rate=-1"):
+            await two_ranks.optim_step(AdamParams(learning_rate=-1))  # refused too, and drops nothing
+        if disturbed:
+            os.kill(pids(two_ranks)[1], signal.SIGKILL)
+        await trained(two_ranks, 1)
+        return await two_ranks.weights()
+
+    loop.run(two_ranks.save(tmp_path / "begin", optimizer=True))
+    assert same(loop.run(run(disturbed=False)), loop.run(run(disturbed=True)))
+
+
+def test_a_learner_whose_ranks_do_not_come_back_is_lost(ray_cluster: None, loop: LoopThread, own: Path, tmp_path: Path) -> None:
+    model = write_language_model(tmp_path / "model")
+    settings = LearnerSettings(cpus=0, recover=RecoverySettings(directory=str(own)))
+    learner = loop.run(RayLearner.create(ModelSpec(str(model)), SMALL, settings))
+    loop.run(trained(learner, 1))
+    shutil.rmtree(model)
+    os.kill(pids(learner)[0], signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(RequestFailedError, match=r"processes are gone: .*can't be loaded") as caught:
+            loop.run(trained(learner, 1))
+        assert caught.value.category == "server"
+    assert learner.actors == []
+    loop.run(learner.close())
 
 
 def test_a_learner_that_does_not_recover_says_what_happened(ray_cluster: None, loop: LoopThread, language_model: str) -> None:
