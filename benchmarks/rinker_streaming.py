@@ -84,12 +84,6 @@ class Partly:
 
     def __init__(self, backend: Backend, stages: Stages) -> None:
         self._backend, self._stages = backend, stages
-        self.model_id = ""
-
-    async def create_model(self, *given: Any, **options: Any) -> str:
-        """See `Backend`."""
-        self.model_id = await self._backend.create_model(*given, **options)
-        return self.model_id
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -179,9 +173,8 @@ async def step_seconds(folder: Path, backend: Backend, stages: Stages, **setting
     base = {"log_path": folder, "model": {"base_model": str(folder.parent / "policy")}, "data": {"builder": "pkg://unused"}}
     config = RLConfig.model_validate({**base, **sizes, "rewards": {"reward_loop": loop}, **settings})
     times = Times()
-    partly = Partly(backend, stages)
-    await train(config, ServiceClient(backend=cast("Backend", partly)), data=Questions(), observer=times)
-    await background_loop().run_async(backend.unload_model(partly.model_id))  # its learner's core is for the next one
+    service = ServiceClient(backend=cast("Backend", Partly(backend, stages)))  # not closed: the backend is for the next one too
+    await train(config, service, data=Questions(), observer=times)
     return times.median("time/total")
 
 
