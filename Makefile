@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Two processes: one has the tests with vLLM servers, the other one the rest (tests/conftest.py).
-SIDE_BY_SIDE := -n 2 --dist loadgroup --max-worker-restart 0
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
@@ -23,10 +21,10 @@ demo-rm: $(VENV)/.serving  ## Score rollouts with a reward model on two vLLM ser
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/disrm/demo.sh demo-rm
 
 test: $(VENV)/.test  ## Run all tests but the slowest recipes.
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -q
 
 test-all: $(VENV)/.test  ## Run all tests.
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --slow
+	$(BIN)/python -m pytest -q --slow
 
 test-gpu: $(VENV)/.test  ## Run the tests that need a CUDA device.
 	$(BIN)/python -m pytest -q -m gpu

@@ -16,8 +16,6 @@ from tests.pipe import Pipe
 
 pytest_plugins = ["tests.vllm_servers"]
 
-_SERVING, _SYNC = (Path(__file__).parent / name for name in ("serving", "sync"))
-
 # How long an example takes, or its making, is the machine's affair: it may have servers to run beside the tests.
 hypothesis.settings.register_profile("without deadlines", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("without deadlines")
@@ -29,13 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a CUDA device where there is none, and what is slow unless it is asked for.
-
-    Under pytest-xdist what starts vLLM servers, or counts what is left in shared memory, stays in one process; so does each file.
-    """
+    """Skip what needs a CUDA device where there is none, and what is slow unless it is asked for."""
     for item in items:
-        together = item.get_closest_marker("vllm") or item.path.is_relative_to(_SERVING) or item.path.is_relative_to(_SYNC)
-        item.add_marker(pytest.mark.xdist_group("servers" if together else str(item.path)))
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
         if item.get_closest_marker("slow") and not config.getoption("--slow"):

@@ -74,6 +74,8 @@ class Killing(Watching):
         super().__init__()
         self._learners, self._poison = learners, poison
         self.killed: list[int] = []
+        self.last: list[int] = []
+        """Processes of the learner that ends the run, and ends with it."""
 
     def on_step(self, step: int, metrics: Mapping[str, float]) -> None:
         super().on_step(step, metrics)
@@ -81,13 +83,21 @@ class Killing(Watching):
             self._poison.touch()
         if step == 1:
             self.killed.append(kill(self._learners[0].actors))
+        if step == STEPS - 1:
+            self.last = pids_of(self._learners[0].actors)
 
 
 def kill(actors: list[Any]) -> int:
     """Kill the process of the first, and return which it was."""
-    pid: int = ray.get(actors[0].pid.remote())
+    pid = pids_of(actors)[0]
     os.kill(pid, signal.SIGKILL)
     return pid
+
+
+def pids_of(actors: list[Any]) -> list[int]:
+    """Return their processes."""
+    pids: list[int] = ray.get([actor.pid.remote() for actor in actors])
+    return pids
 
 
 async def undisturbed(log_path: Path, model: str) -> Watching:
@@ -128,7 +138,7 @@ async def test_every_group_is_trained_once_with_the_same_results(ray_cluster: No
         await run(
             tmp_path / "ray", model, watching=watching, service=service, scorer=scorer, make=lambda digits: Env(digits, poison)
         )
-        pids = ray.get([actor.pid.remote() for actor in [*pool.actors, *made[0].actors]])
+        pids = [*pids_of(pool.actors), *watching.last]
         await asyncio.to_thread(service.close().result)
     wait_until_gone(pids)
     assert len({*watching.killed, *pids}) == 4
