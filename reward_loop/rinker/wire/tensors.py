@@ -32,7 +32,6 @@ _OURS: dict[int, TensorDtype] = {
     messages.DTYPE_INT64: "int64",
     messages.DTYPE_INT32: "int64",
 }
-_AS_THEY_ARE = frozenset({messages.DTYPE_FLOAT32, messages.DTYPE_INT64})
 _HERE = {code: np.dtype(dtype) for code, dtype in _OURS.items()}
 DTYPES: dict[TensorDtype, messages.DType.ValueType] = {"float32": messages.DTYPE_FLOAT32, "int64": messages.DTYPE_INT64}
 _INT64 = np.dtype("<i8")
@@ -82,11 +81,7 @@ def write_tensor(message: messages.Tensor, tensor: TensorData) -> None:
 
 def decode_tensor(message: messages.Tensor, what: str, allowance: Allowance) -> TensorData:
     """Return a message as a tensor. Raises DataError for one that contradicts itself, or is larger than allowed."""
-    raw, shape = message.dense, list(message.shape)
-    if message.dtype in _AS_THEY_ARE and len(shape) == 1 and len(raw) == shape[0] * _NUMPY[message.dtype].itemsize > 0:
-        # Nearly all are such vectors, short and many.
-        allowance.take(8 * shape[0], what)
-        return TensorData(np.frombuffer(raw, _NUMPY[message.dtype]), _OURS[message.dtype])
+    shape = list(message.shape)
     if shape and (min(shape) < 0 or max(shape) > _LARGEST):
         raise DataError(f"{what} has the shape {shape}: a size must be from 0 to {_LARGEST}")
     count = math.prod(shape)
