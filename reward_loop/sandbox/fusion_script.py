@@ -48,6 +48,7 @@ class Round:
         self._request = request
         self._results = results
         self._late = False
+        self._told = False
         self.ended = 0
         """Tests whose results were reported."""
         self.over = False
@@ -93,9 +94,14 @@ class Round:
                 self._pass_on(json.loads(said))
 
     def _pass_on(self, said: dict[str, Any]) -> None:
-        if self._late and said["verdict"] != "passed":
-            said.update(verdict="timeout", message=f"not done within {self._request['wall_s']} s")
-        self._late = False
+        if self._late:
+            if self._told:  # of tests that the program, killed by now, never had time for
+                return
+            self._told = True
+            if said["verdict"] != "passed":
+                said.update(verdict="timeout", message=f"not done within {self._request['wall_s']} s")
+            if said["event"] == "loaded":
+                said["event"] = "unloadable"
         self.ended += said["event"] == "test"
         self.over |= said["event"] in ("invalid", "unloadable")
         self.over |= said["event"] == "test" and said["verdict"] != "passed" and self._request["stop_at_failure"]

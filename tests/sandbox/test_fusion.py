@@ -190,6 +190,21 @@ async def test_a_program_that_is_slow_on_every_test_is_ended_for_all() -> None:
     assert service.asked[0]["run_timeout"] < 20
 
 
+async def test_what_ends_just_as_its_time_is_up_takes_nothing_from_the_next_test() -> None:
+    slow = "import time; time.sleep(2); assert f(1) == 1"  # the program has answered nothing by then
+    async with fusion_service() as service, sandbox_of(service) as sandbox:
+        tests = ["import time; time.sleep(2)", "assert f(1) == 1", slow, "assert f(2) == 2"]
+        results = await sandbox.run_tests("def f(n): return n", tests, limits=Limits(wall_s=1.0), stop_at_failure=False)
+    assert [result.verdict for result in results] == ["passed", "passed", "timeout", "passed"]
+
+
+async def test_time_that_is_up_while_the_tests_are_set_up_is_no_crash_of_the_program() -> None:
+    async with fusion_service() as service, sandbox_of(service) as sandbox:
+        setup, limits = "import time; time.sleep(2)", Limits(wall_s=1.0)
+        results = await sandbox.run_tests("def f(n): return n", ["assert f(1) == 1"] * 2, setup=setup, limits=limits)
+    assert [result.verdict for result in results] == ["timeout"]
+
+
 async def test_tests_that_are_no_python_are_a_failure_of_ours() -> None:
     async with fusion_service() as service, sandbox_of(service) as sandbox:
         with pytest.raises(SandboxError, match=r"the tests of the ground truth can't be run: .*no valid Python"):
