@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-
-import numpy as np
 
 from reward_loop.errors import DataError
 from reward_loop.rinker.types import Datum, EncodedTextChunk, ModelInput
@@ -12,30 +11,32 @@ from reward_loop.rinker.wire.allowance import Allowance
 from reward_loop.rinker.wire.protocol import messages
 from reward_loop.rinker.wire.tensors import decode_tensor, write_tensor
 
-_INT32 = np.dtype("<i4")
-MOST_TOKEN = int(np.iinfo(np.int32).max)
+MOST_TOKEN = 2**31 - 1
 """No token is larger."""
 
+_TOKEN_BYTES = 4
 
+
+# By struct, not NumPy: most sequences are short, and there are many.
 def encode_tokens(tokens: Sequence[int]) -> bytes:
     """Return tokens as bytes. Raises DataError for one that is no 32-bit number, or below 0."""
     try:
-        values = np.asarray(tokens, np.int64)
-    except (ValueError, TypeError, OverflowError) as error:
+        raw = struct.pack(f"<{len(tokens)}i", *tokens)
+    except struct.error as error:
         raise DataError(f"tokens must be numbers from 0 to {MOST_TOKEN}: {error}") from None
-    if values.size and (values.min() < 0 or values.max() > MOST_TOKEN):
-        raise DataError(f"tokens must be numbers from 0 to {MOST_TOKEN}; these go from {values.min()} to {values.max()}")
-    return values.astype(_INT32).tobytes()
+    if raw and (smallest := min(tokens)) < 0:
+        raise DataError(f"tokens must be numbers from 0 to {MOST_TOKEN}; one is {smallest}")
+    return raw
 
 
 def decode_tokens(raw: bytes, what: str) -> list[int]:
     """Return bytes as tokens. Raises DataError for what can't be tokens."""
-    if len(raw) % _INT32.itemsize:
-        raise DataError(f"{what} has {len(raw)} bytes, which is no multiple of the 4 that a token takes")
-    values = np.frombuffer(raw, _INT32)
-    if values.size and values.min() < 0:
-        raise DataError(f"{what} holds the token {values.min()}; no token is below 0")
-    tokens: list[int] = values.tolist()
+    count, rest = divmod(len(raw), _TOKEN_BYTES)
+    if rest:
+        raise DataError(f"{what} has {len(raw)} bytes, which is no multiple of the {_TOKEN_BYTES} that a token takes")
+    tokens = list(struct.unpack(f"<{count}i", raw))
+    if tokens and (smallest := min(tokens)) < 0:
+        raise DataError(f"{what} holds the token {smallest}; no token is below 0")
     return tokens
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Hashable, Mapping
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -40,9 +41,15 @@ def listing_of(result: Any) -> Json:
 def result_of(reply: bytes, kind: type[T]) -> T:
     """Return a reply as a result. Raises DataError for one that is none."""
     try:
-        return TypeAdapter(kind).validate_json(reply)
+        result: T = _reader(cast("Hashable", kind)).validate_json(reply)
+        return result
     except ValidationError as error:
         raise DataError(f"the reply is no {kind.__name__}: {error.errors(include_url=False)[:3]}") from None
+
+
+@functools.cache
+def _reader(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast("Any", kind))
 
 
 def _told(value: Any) -> Any:

@@ -34,6 +34,7 @@ _OURS: dict[int, TensorDtype] = {
 }
 _HERE = {code: np.dtype(dtype) for code, dtype in _OURS.items()}
 DTYPES: dict[TensorDtype, messages.DType.ValueType] = {"float32": messages.DTYPE_FLOAT32, "int64": messages.DTYPE_INT64}
+_BFLOAT16 = messages.DTYPE_BFLOAT16
 _INT64 = np.dtype("<i8")
 _LARGEST = np.iinfo(np.int32).max
 
@@ -51,7 +52,7 @@ def numbers(raw: bytes, dtype: int, what: str) -> npt.NDArray[Any]:
     if len(raw) % size:
         raise DataError(f"{what} has {len(raw)} bytes, which is no multiple of the {size} that a number of its type takes")
     values = np.frombuffer(raw, _NUMPY[dtype])
-    if dtype == messages.DTYPE_BFLOAT16:
+    if dtype == _BFLOAT16:
         # The upper half of a float32.
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return values.astype(_HERE[dtype], copy=False)
@@ -81,10 +82,11 @@ def write_tensor(message: messages.Tensor, tensor: TensorData) -> None:
 
 def decode_tensor(message: messages.Tensor, what: str, allowance: Allowance) -> TensorData:
     """Return a message as a tensor. Raises DataError for one that contradicts itself, or is larger than allowed."""
-    shape = list(message.shape)
+    shape = message.shape[:]
+    # The common case apart: there are hundreds of short vectors in one call.
+    count = shape[0] if len(shape) == 1 else math.prod(shape)
     if shape and (min(shape) < 0 or max(shape) > _LARGEST):
         raise DataError(f"{what} has the shape {shape}: a size must be from 0 to {_LARGEST}")
-    count = math.prod(shape)
     allowance.take(8 * count, what)
     encoding = message.WhichOneof("encoding")
     if encoding == "sparse_csr":
@@ -93,11 +95,9 @@ def decode_tensor(message: messages.Tensor, what: str, allowance: Allowance) -> 
         raise DataError(f"{what} has the shape {shape} and no values")
     dtype = message.dtype
     values = numbers(message.dense, dtype, what)
-    if not shape:
-        return TensorData(values, _OURS[dtype])
-    if values.size != count:
+    if shape and values.size != count:
         raise DataError(f"{what} has {values.size} values, which the shape {shape} does not hold")
-    return TensorData(values, _OURS[dtype], shape)
+    return TensorData(values, _OURS[dtype], shape if len(shape) > 1 else None)
 
 
 def _decode_sparse(message: messages.Tensor, shape: Sequence[int], what: str) -> TensorData:
