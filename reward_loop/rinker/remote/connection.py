@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import Any
 
 from reward_loop.errors import DataError, RequestFailedError, TrainingError
@@ -73,18 +73,19 @@ class Connection:
         answer = await self._post(path, body, {**headers, **wait})
         if REQUEST_ID not in answer.headers:
             answer = await self._retrieved(text_of(fields_of(answer), "request_id"))
-        if answer.headers.get("Content-Type", "").startswith("application/json"):
-            fields = fields_of(answer)
-            if "error" in fields:
-                raise RequestFailedError(str(fields["error"]), category=str(fields.get("category", "unknown")))
-        return answer
+        return checked(answer)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside, for which nobody waits; nothing where there is no session (any more)."""
+    async def results(self, path: str, body: Body) -> AsyncGenerator[tuple[int, Answer]]:
+        """Give the results of an answer that has several, with their indices; see `Transport.results`."""
+        async for head, raw in self._transport.results(path, _written(body)):
+            yield head.index, Answer(200, {REQUEST_ID: head.request_id, "Content-Type": head.content_type}, raw)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Do something beside, for which nobody waits; None where there is no session (any more), and nothing is done."""
         if self._background is None:
             work.close()
-        else:
-            self._background.create_task(work)
+            return None
+        return self._background.create_task(work)
 
     async def tell(self, path: str, fields: Mapping[str, Any]) -> None:
         """Say something whose answer is no matter, once, within a few seconds."""
@@ -154,6 +155,15 @@ class Connection:
 def _written(body: Body) -> bytes:
     with asked_by_the_user():
         return json_bytes(body.to_json())
+
+
+def checked(answer: Answer) -> Answer:
+    """Return a result. Raises RequestFailedError where it is an error."""
+    if answer.headers.get("Content-Type", "").startswith("application/json"):
+        fields = fields_of(answer)
+        if "error" in fields:
+            raise RequestFailedError(str(fields["error"]), category=str(fields.get("category", "unknown")))
+    return answer
 
 
 def fields_of(answer: Answer) -> Mapping[str, Any]:

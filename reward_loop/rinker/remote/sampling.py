@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from reward_loop.errors import DataError
-from reward_loop.rinker.remote.connection import REQUEST_ID, Connection, fields_of, text_of
+from reward_loop.rinker.remote.connection import REQUEST_ID, Connection, checked, fields_of, text_of
 from reward_loop.rinker.remote.settings import HttpSettings
+from reward_loop.rinker.remote.together import SamplesTogether
 from reward_loop.rinker.remote.transport import asked_by_the_user, unreadable
 from reward_loop.rinker.sampler import SampleCall
 from reward_loop.rinker.types import SampleResponse
@@ -32,6 +33,7 @@ class HttpSampling:
         self._numbers: dict[str, Iterator[int]] = {}
         self._joining = asyncio.Lock()
         self._made = itertools.count()
+        self._together = SamplesTogether(connection)
         self._under_way = asyncio.Semaphore(settings.max_sampling)
 
     def own(self, session_id: str) -> str:
@@ -70,7 +72,8 @@ class HttpSampling:
             body = Sample.of(session_id, next(numbers), call)
         async with self._under_way:
             try:
-                answer = await self._connection.result("/asample", body)
+                together = await self._together.result(body)
+                answer = await self._connection.result("/asample", body) if together is None else checked(together)
             except asyncio.CancelledError:
                 asked = {"sampling_session_id": session_id, "seq_id": body.seq_id}
                 self._connection.begin(self._connection.tell("/cancel_future", asked))

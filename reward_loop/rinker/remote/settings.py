@@ -17,7 +17,7 @@ class HttpSettings(Config):
     unreachable_s: Seconds = 120.0
     """Seconds for which the server may be out of reach, or too busy, before a call fails. How long work takes is not limited."""
     attempt_s: Seconds = 60.0
-    """Seconds that one request may take; more than `wait_s`."""
+    """Seconds that one request may take: more than `wait_s`, and more than the server's `poll_s`."""
     wait_s: Annotated[float, Field(ge=0, lt=45)] = 30.0
     """Seconds for which one request waits at the server for a result; what takes longer is asked for again."""
     first_pause_s: Seconds = 0.1

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import io
 import json
-from collections.abc import Collection, Generator, Mapping
+import logging
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -21,6 +22,9 @@ from reward_loop.limits.retry_after import retry_after_s
 from reward_loop.rinker.remote.patience import Patience
 from reward_loop.rinker.remote.settings import HttpSettings
 from reward_loop.rinker.wire.compression import ENCODING, decompressed
+from reward_loop.rinker.wire.frames import FrameHead, read_frames
+
+logger = logging.getLogger(__name__)
 
 JSON = "application/json"
 
@@ -51,6 +55,7 @@ class Transport:
         self.url = _checked(base_url)
         self._base = str(self.url.with_path(self.url.raw_path.rstrip("/") + _PREFIX, encoded=True))
         self._settings = settings
+        self._most = settings.max_reply_mb << 20
         self._headers = {"X-API-Key": api_key, "Accept-Encoding": ENCODING}
         self._client: aiohttp.ClientSession | None = None
 
@@ -73,6 +78,19 @@ class Transport:
         """Have what is there removed; it is no error where nothing is. Raises as `post` does."""
         # aiohttp sends it once more by itself where the answer is lost, and what is removed by then is not there any more.
         await self._send("DELETE", path, None, {}, (_DONE, _NOT_THERE))
+
+    async def results(self, path: str, body: bytes) -> AsyncGenerator[tuple[FrameHead, bytes]]:
+        """Send a body in JSON once, and give the results of the answer as they come.
+
+        It ends early where the server can't be reached, refuses the request, or says what can't be read.
+        """
+        try:
+            async with self._request("POST", path, body, {"Content-Type": JSON}) as response:
+                if response.status == _DONE:
+                    async for result in read_frames(response.content, self._most):
+                        yield result
+        except (aiohttp.ClientError, OSError, EOFError, ValueError, DataError) as error:
+            logger.debug("path=%s ended early: %r", path, error)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -104,15 +122,22 @@ class Transport:
             await asyncio.sleep(pause_s)
 
     async def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        most = self._settings.max_reply_mb << 20
+        async with self._request(method, path, body, headers) as response:
+            try:
+                raw = await _read(response, self._most)
+                if response.headers.get("Content-Encoding") == ENCODING:
+                    raw = decompressed(raw, self._most)
+            except DataError as error:
+                raise unreadable(error) from None
+            return Answer(response.status, response.headers, raw)
+
+    def _request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
         url = URL(f"{self._base}{path}", encoded=True)
         # As a file: aiohttp sends those in pieces, and warns of large bodies that it can't.
         payload = None if body is None else io.BytesIO(body)
-        async with self._connected().request(method, url, data=payload, headers=headers, allow_redirects=False) as response:
-            raw = await response.read()
-            if response.headers.get("Content-Encoding") == ENCODING:
-                raw = decompressed(raw, most)
-            return Answer(response.status, response.headers, raw)
+        return self._connected().request(method, url, data=payload, headers=headers, allow_redirects=False)
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._client is None:
@@ -133,6 +158,17 @@ def _checked(base_url: str) -> URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigError(f"base_url={base_url!r} must begin with http:// or https:// and name a host")
     return url
+
+
+async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > max_bytes:
+            raise DataError(f"it has more than the {max_bytes} bytes that are read (max_reply_mb)")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _refusal(path: str, answer: Answer) -> RequestFailedError | AuthenticationError:

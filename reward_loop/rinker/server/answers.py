@@ -6,6 +6,7 @@ round trip; others, and where it does not come in time, get the promise's id, to
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 
@@ -15,6 +16,7 @@ from reward_loop.rinker.server.hub import Hub
 from reward_loop.rinker.server.promise import JSON, Promise, Reply
 from reward_loop.rinker.server.refusal import Refusal
 from reward_loop.rinker.wire.compression import ENCODING, compressed
+from reward_loop.rinker.wire.frames import FRAMES, FrameHead, frame
 from reward_loop.rinker.wire.replies import json_bytes
 
 REQUEST_ID = "X-Request-Id"
@@ -49,6 +51,27 @@ async def retrieved(hub: Hub, request: web.Request, promise: Promise, *, size_wi
     if size_will_do and len(reply.body) > hub.settings.inline_result_mb << 20:
         return say({"status": "complete_metadata", "response_payload_size": len(reply.body)})
     return sent(hub, request, promise, reply)
+
+
+async def streamed(hub: Hub, request: web.Request, promises: Mapping[int, Promise]) -> web.StreamResponse:
+    """Answer with results by their indices, each as it comes; what has not come in time is left out."""
+    response = web.StreamResponse(headers={"Content-Type": FRAMES})
+    await response.prepare(request)
+
+    async def send(index: int, promise: Promise) -> None:
+        reply = await hub.settled(promise, hub.settings.poll_s)
+        if reply is not None:
+            head = FrameHead(index=index, request_id=promise.id, content_type=reply.content_type, size=len(reply.body))
+            await response.write(frame(head, reply.body))
+            hub.promises.fetched(promise, hub.now())
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for index, promise in promises.items():
+                tasks.create_task(send(index, promise))
+    except* ConnectionError:
+        pass  # the client is gone; what was not sent is kept, should it ask again
+    return response
 
 
 def sent(hub: Hub, request: web.Request, promise: Promise, reply: Reply) -> web.Response:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from aiohttp import web
 
 from reward_loop.errors import DataError
-from reward_loop.rinker.server.answers import promised, say
-from reward_loop.rinker.server.promise import Reply
+from reward_loop.rinker.server.answers import promised, say, streamed
+from reward_loop.rinker.server.promise import Promise, Reply
 from reward_loop.rinker.server.refusal import Refusal
 from reward_loop.rinker.server.routes import Route, Routes
 from reward_loop.rinker.server.sessions import SamplingSession
 from reward_loop.rinker.wire.protocol import PROTOBUF
-from reward_loop.rinker.wire.sample_body import Sample
+from reward_loop.rinker.wire.sample_body import Sample, SampleMany
 from reward_loop.rinker.wire.sample_response import encode_sample_response
 from reward_loop.rinker.wire.session_bodies import CreateSamplingSession, SamplingSessionBody
 
@@ -29,6 +30,7 @@ class SamplingRoutes(Routes):
             ("POST", "/close_sampling_session", self.close),
             ("GET", "/samplers/{sampler_id}", self.describe),
             ("POST", "/asample", self.sample),
+            ("POST", "/asample_many", self.sample_many),
         ]
 
     async def create(self, request: web.Request) -> web.Response:
@@ -73,11 +75,26 @@ class SamplingRoutes(Routes):
     async def sample(self, request: web.Request) -> web.Response:
         """Draw sequences."""
         asked = await self.read(request, Sample)
+        promise = self._begin(asked)
+        return await promised(self.hub, request, promise, sample_sequence_ids=promise.sequence_ids(asked.num_samples))
+
+    async def sample_many(self, request: web.Request) -> web.StreamResponse:
+        """Give the results of several calls in one answer, each as it comes. Not the SDK's.
+
+        Calls that are refused or take too long are left out: made once more by themselves, they are told why, or wait on.
+        """
+        asked = await self.read(request, SampleMany)
+        begun: dict[int, Promise] = {}
+        for index, one in enumerate(asked.samples):
+            with contextlib.suppress(DataError, Refusal):
+                begun[index] = self._begin(one)
+        return await streamed(self.hub, request, begun)
+
+    def _begin(self, asked: Sample) -> Promise:
         call = asked.call(self.hub.settings.max_samples)
         sampler = self.hub.sessions.sampler(asked.sampling_session_id, self.hub.now())
 
         async def work() -> Reply:
             return Reply(encode_sample_response(await self.hub.backend.sample(sampler.id, call)), PROTOBUF)
 
-        promise = self.hub.submit(("sample", sampler.id, asked.seq_id), sampler.session_id, work)
-        return await promised(self.hub, request, promise, sample_sequence_ids=promise.sequence_ids(call.num_samples))
+        return self.hub.submit(("sample", sampler.id, asked.seq_id), sampler.session_id, work)

@@ -75,3 +75,9 @@ class Sample(Request):
             self.topk_prompt_logprobs,
             self.topk_sample_logprobs,
         )
+
+
+class SampleMany(Body):
+    """Calls that were made in the same moment. Not the SDK's."""
+
+    samples: list[Sample]

@@ -17,6 +17,7 @@ from reward_loop.rinker.remote.http_backend import HttpBackend
 from reward_loop.rinker.remote.patience import Patience
 from reward_loop.rinker.remote.settings import HttpSettings
 from reward_loop.rinker.remote.transport import Answer, Transport
+from reward_loop.rinker.wire.compression import ENCODING, compressed
 
 QUICK = HttpSettings(unreachable_s=0.2, first_pause_s=0.001, longest_pause_s=0.01, attempt_s=5)
 
@@ -104,6 +105,18 @@ async def test_an_answer_that_can_not_be_read_is_the_servers_error(text: str) ->
         with pytest.raises(RequestFailedError, match="the server's answer can't be read"):
             await backend.capabilities()
         await backend.close()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_no_more_of_an_answer_is_read_than_is_allowed(packed: bool) -> None:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        body = b"x" * (2 << 20)
+        return web.Response(body=compressed(body), headers={"Content-Encoding": ENCODING}) if packed else web.Response(body=body)
+
+    async with spoken_to(handler, QUICK.model_copy(update={"max_reply_mb": 1})) as transport:
+        with pytest.raises(RequestFailedError, match=r"the server's answer can't be read: .*1048576 bytes") as failed:
+            await transport.get("/healthz")
+    assert failed.value.category == "server"
 
 
 async def test_what_an_attempt_removed_whose_answer_was_lost_is_removed() -> None:
