@@ -29,13 +29,12 @@ from torch import nn
 from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.engine.checkpoint_files import flush, read_manifest, read_tensors, write_manifest, write_tensors
 from reward_loop.rinker.engine.identity import spec_as_json, spec_from_json, what_decides
-from reward_loop.rinker.engine.unfinished import sweep, unfinished_prefix
+from reward_loop.rinker.engine.unfinished import sweep, take_place, unfinished_prefix
 from reward_loop.rinker.types import ModelSpec
 from reward_loop.training.reward_model import plain_model
 
 MODEL_FOLDER = "model"
 _WEIGHTS, _OPTIMIZER, _RANDOM = "weights.safetensors", "optimizer.safetensors", "random.safetensors"
-_REPLACED = ".replaced-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint, model: nn.Module, 
         try:
             folder.chmod(0o755)  # as mkdir makes them, not as mkdtemp does
             _fill(folder, checkpoint, model, tokenizer)
-            _put(folder, directory)
+            take_place(folder, directory)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # nothing is there if it got its name
     except (OSError, SafetensorError) as error:  # the latter for a full disk
@@ -83,11 +82,6 @@ def read_checkpoint(directory: Path) -> Checkpoint:
         tensors[_RANDOM],
         tensors.get(_OPTIMIZER),
     )
-
-
-def read_spec(directory: Path) -> ModelSpec:
-    """Return what a checkpoint is of, without a look at its tensors; raises as `read_checkpoint`."""
-    return spec_from_json(read_manifest(directory)["spec"])
 
 
 def check_fits(directory: Path, found: Checkpoint, spec: ModelSpec, digest: str, *, optimizer: bool) -> None:
@@ -127,15 +121,3 @@ def _fill(folder: Path, checkpoint: Checkpoint, model: nn.Module, tokenizer: Any
     }
     write_manifest(folder, what)
     flush(folder)
-
-
-def _put(folder: Path, directory: Path) -> None:
-    """Give a finished folder its name; what bore it goes once the new one is there."""
-    if directory.exists():
-        old = Path(tempfile.mkdtemp(prefix=_REPLACED, dir=directory.parent))
-        directory.rename(old / directory.name)
-        folder.rename(directory)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        folder.rename(directory)
-    flush(directory.parent, below=False)

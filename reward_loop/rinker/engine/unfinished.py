@@ -6,9 +6,13 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
+from reward_loop.rinker.engine.checkpoint_files import flush
+
 _NAME = re.compile(r"\.unfinished-(.+)-(\d+)-[^-]*")
+_REPLACED = ".replaced-"
 
 
 def unfinished_prefix() -> str:
@@ -22,6 +26,23 @@ def sweep(parent: Path) -> None:
         name = _NAME.fullmatch(folder.name)
         if name is not None and name[1] == socket.gethostname() and not _alive(int(name[2])):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def take_place(folder: Path, directory: Path) -> None:
+    """Give a finished folder its name; what bore it goes once the new one is there (killed before, it stays as `.replaced-…`)."""
+    if directory.exists():
+        old = Path(tempfile.mkdtemp(prefix=_REPLACED, dir=directory.parent))
+        directory.rename(old / directory.name)
+        try:
+            folder.rename(directory)
+        except OSError:
+            (old / directory.name).rename(directory)
+            old.rmdir()
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        folder.rename(directory)
+    flush(directory.parent, below=False)
 
 
 def _alive(process: int) -> bool:

@@ -31,7 +31,8 @@ def training_service(
     runtime, engine = runtime or RuntimeSettings(), engine or EngineSettings()
     if sampler is None or isinstance(sampler, HFSamplerSettings):
         sampler = sampler_of(runtime, engine, sampler)
-    limits = dataclasses.replace(limits or ServiceSettings(), trust_remote_code=engine.trust_remote_code)
+    limits = limits or ServiceSettings()
+    limits = dataclasses.replace(limits, trust_remote_code=limits.trust_remote_code or engine.trust_remote_code)
     return TrainingService(learner_factory(runtime, engine), sampler, CheckpointStore(checkpoint_dir), limits)
 
 

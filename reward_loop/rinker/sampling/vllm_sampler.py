@@ -6,6 +6,7 @@ answer whose server names another version is thrown away; a call that failed is 
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ class VLLMSampler:
 
     async def _look(self) -> tuple[ServedModel, ModelProfile]:
         served = await self._fleet.model()
-        profile = read_profile(self._base_model, trust_remote_code=self._trust_remote_code)
+        profile = await asyncio.to_thread(read_profile, self._base_model, trust_remote_code=self._trust_remote_code)
         contexts = [length for length in (profile.context, served.max_length) if length is not None]
         self._known = served, dataclasses.replace(profile, context=min(contexts) if contexts else None)
         return self._known

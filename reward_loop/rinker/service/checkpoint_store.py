@@ -1,7 +1,7 @@
 """What was saved, as folders of one directory: `MODEL/weights/NAME` and `MODEL/sampler_weights/NAME`.
 
-Invariants: a checkpoint is in place whole or not at all; one that is overwritten stays until the new one is there; beside the
-files lies `rinker.json`, which says what they are.
+Invariants: a checkpoint is in place whole or not at all; one that is overwritten stays until the new one is there (see
+`unfinished.take_place`); beside the files lies `rinker.json`, which says what they are.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +19,12 @@ from typing import Any
 
 from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.engine.checkpoint_files import flush
+from reward_loop.rinker.engine.identity import spec_as_json, spec_from_json
+from reward_loop.rinker.engine.unfinished import sweep, take_place, unfinished_prefix
 from reward_loop.rinker.service.checkpoint_path import CheckpointPath, checked_name
-from reward_loop.rinker.types import LoraConfig, ModelSpec
+from reward_loop.rinker.types import ModelSpec
 
 _ABOUT = "rinker.json"
-_UNFINISHED = ".unfinished-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class CheckpointStore:
 
     @asynccontextmanager
     async def writing(self, path: CheckpointPath, saved: Saved, *, overwrite: bool) -> AsyncGenerator[Path]:
-        """Give the folder to write to, which becomes the checkpoint unless the block raises.
+        """Give the folder to write to, which becomes the checkpoint unless the block raises; once it does, nothing cancels that.
 
         Raises RequestFailedError: "user" where the name is taken and `overwrite` is not set, "server" where it can't be written.
         """
@@ -56,13 +57,14 @@ class CheckpointStore:
             raise RequestFailedError(f"{path} exists; choose another name, or set overwrite=True", category="user")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=target.parent))
+            await asyncio.to_thread(self._sweep)
+            folder = Path(tempfile.mkdtemp(prefix=unfinished_prefix(), dir=target.parent))
         except OSError as error:
             raise RequestFailedError(f"{path} can't be written: {error}", category="server") from error
         try:
             written = folder / "checkpoint"
             yield written
-            await asyncio.to_thread(_put, written, target, saved)
+            await _to_its_end(lambda: _put(written, target, saved))
         except OSError as error:
             raise RequestFailedError(f"{path} can't be written: {error}", category="server") from error
         finally:
@@ -88,6 +90,11 @@ class CheckpointStore:
         folder, _ = self.find(path)
         shutil.rmtree(folder)
 
+    def _sweep(self) -> None:
+        """Remove what killed processes left, of every model: their models have other ids now, and nobody writes there again."""
+        for parent in self.directory.glob("*/*weights"):
+            sweep(parent)
+
     def _folder(self, path: CheckpointPath) -> Path:
         return self.directory / path.model_id / path.folder / path.name
 
@@ -97,21 +104,27 @@ class CheckpointStore:
 
 def _put(written: Path, target: Path, saved: Saved) -> None:
     """Give a folder its name, once all that is in it is on the disk."""
-    (written / _ABOUT).write_text(json.dumps(asdict(saved), indent=2))
+    (written / _ABOUT).write_text(json.dumps(asdict(saved) | {"spec": spec_as_json(saved.spec)}, indent=2))
     flush(written)
-    if target.exists():
-        target.rename(written.parent / "replaced")
-    written.rename(target)
-    flush(target.parent, below=False)
+    take_place(written, target)
+
+
+async def _to_its_end(work: Callable[[], None]) -> None:
+    """Do it in a thread, and stay until it is done: cancelling does not end the thread, and the caller removes its files."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        await asyncio.shield(running)
+    finally:
+        while not running.done():
+            with suppress(asyncio.CancelledError):  # the first one goes on from here
+                await asyncio.wait([running])
 
 
 def _read_about(path: Path) -> Saved:
     try:
-        about: dict[str, Any] = json.loads(path.read_text())
-        spec = about.pop("spec")
-        lora = spec.pop("lora")
-        return Saved(ModelSpec(**spec, lora=None if lora is None else LoraConfig(**lora)), **about)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        about: dict[str, Any] = dict(json.loads(path.read_text()))
+        return Saved(spec_from_json(about.pop("spec")), **about)
+    except (OSError, ValueError, KeyError, TypeError, RequestFailedError) as error:
         raise RequestFailedError(
             f"{path} can't be read, so {path.parent.name} is no checkpoint: {error}", category="server"
         ) from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -39,10 +40,17 @@ class TrainedModel:
         base, lora = self.spec.base_model, self.spec.lora
         return GetInfoResponse(self.id, ModelData(base, base), lora is not None, None if lora is None else lora.rank)
 
-    def moved(self, version: int) -> None:
-        """Note that its weights are others now."""
-        self.version = version
+    @contextmanager
+    def moving(self, version: int) -> Generator[None]:
+        """Note that the block makes its weights others; a block that fails leaves the version as it was."""
+        # Before the block: one that is cancelled has its effect all the same, for the learner ends what it has begun.
+        before, self.version = self.version, version
         self.unchanged = None
+        try:
+            yield
+        except Exception:
+            self.version = before
+            raise
 
     async def publish(self, *, inflight: bool) -> Published:
         """Take the weights as they are now; inflight: for every session that shares them, too."""

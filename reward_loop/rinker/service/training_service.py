@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from reward_loop.errors import RequestFailedError
@@ -17,7 +18,6 @@ from reward_loop.rinker.backend import SamplerKind, SavedForSampler
 from reward_loop.rinker.learner import Learner, LossConfig
 from reward_loop.rinker.sampler import SampleCall, Sampler, Snapshot
 from reward_loop.rinker.sampling.profile import read_profile
-from reward_loop.rinker.service.catalog import checkpoints_of, part_of, run_of, weights_info_of
 from reward_loop.rinker.service.checkpoint_path import CheckpointPath
 from reward_loop.rinker.service.checkpoint_store import CheckpointStore, Saved
 from reward_loop.rinker.service.failures import as_request_failures
@@ -25,10 +25,10 @@ from reward_loop.rinker.service.model import TrainedModel
 from reward_loop.rinker.service.model_table import LearnerFactory, ModelTable
 from reward_loop.rinker.service.sampler_weights import write_sampler_weights
 from reward_loop.rinker.service.sampling_sessions import Published, SamplingSessions
+from reward_loop.rinker.service.service_catalog import ServiceCatalog
 from reward_loop.rinker.service.settings import ServiceSettings
 from reward_loop.rinker.types import (
     AdamParams,
-    CheckpointsListResponse,
     Datum,
     ForwardBackwardOutput,
     GetInfoResponse,
@@ -38,16 +38,13 @@ from reward_loop.rinker.types import (
     SampleResponse,
     SaveWeightsResponse,
     SupportedModel,
-    TrainingRun,
-    TrainingRunsResponse,
-    WeightsInfoResponse,
 )
 
 T = TypeVar("T")
 
 
-class TrainingService:
-    """A `Backend` over learners and a sampler of any kind. Of one event loop."""
+class TrainingService(ServiceCatalog):
+    """A `Backend` and a `Catalog` over learners and a sampler of any kind. Of one event loop."""
 
     def __init__(
         self,
@@ -57,9 +54,8 @@ class TrainingService:
         settings: ServiceSettings | None = None,
     ) -> None:
         self._sampler = sampler
-        self.store = store
         self._settings = settings or ServiceSettings()
-        self._models = ModelTable(learner_factory, self._settings)
+        super().__init__(store, ModelTable(learner_factory, self._settings))
         self._closed = False
         self._sessions = SamplingSessions(
             max_sessions=self._settings.max_sampling_sessions, max_snapshots=self._settings.max_snapshots
@@ -133,9 +129,8 @@ class TrainingService:
         """See `Backend`."""
 
         async def step(model: TrainedModel) -> OptimStepResponse:
-            response = await model.learner.optim_step(params)
-            model.moved(model.version + 1)
-            return response
+            with model.moving(model.version + 1):
+                return await model.learner.optim_step(params)
 
         return await self._run(model_id, seq_id, "optim_step", step)
 
@@ -165,8 +160,8 @@ class TrainingService:
 
         async def load(model: TrainedModel) -> None:
             folder, saved = self.store.find(_trainable(path))
-            await model.learner.load(folder, optimizer=optimizer)
-            model.moved(saved.version)
+            with model.moving(saved.version):
+                await model.learner.load(folder, optimizer=optimizer)
 
         await self._run(model_id, seq_id, "load_state", load)
 
@@ -217,40 +212,20 @@ class TrainingService:
         with as_request_failures("sample"):
             return await self._sampler.sample(snapshot, call)
 
-    async def checkpoints(self, model_id: str) -> CheckpointsListResponse:
-        """See `Catalog`."""
-        return CheckpointsListResponse(await asyncio.to_thread(checkpoints_of, self.store, model_id))
-
-    async def all_checkpoints(self, *, limit: int, offset: int) -> CheckpointsListResponse:
-        """See `Catalog`."""
-        found = await asyncio.to_thread(checkpoints_of, self.store)
-        return CheckpointsListResponse(*part_of(found, limit=limit, offset=offset))
-
-    async def delete_checkpoint(self, path: str) -> None:
-        """See `Catalog`."""
-        await asyncio.to_thread(self.store.delete, CheckpointPath.parse(path))
-
-    async def weights_info(self, path: str) -> WeightsInfoResponse:
-        """See `Catalog`."""
-        return weights_info_of(self.store.find(CheckpointPath.parse(path))[1])
-
-    async def training_run(self, model_id: str) -> TrainingRun:
-        """See `Catalog`."""
-        return await asyncio.to_thread(run_of, self._models.get(model_id), self.store)
-
-    async def training_runs(self, *, limit: int, offset: int) -> TrainingRunsResponse:
-        """See `Catalog`."""
-        models = sorted(self._models.all(), key=lambda model: model.used, reverse=True)
-        part, cursor = part_of(models, limit=limit, offset=offset)
-        return TrainingRunsResponse([await asyncio.to_thread(run_of, model, self.store) for model in part], cursor)
-
     async def close(self) -> None:
-        """See `Backend`; a second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            for model in self._models.all():
-                await self._models.remove(model.id)
-            await self._sampler.close()
+        """See `Backend`; a second call does nothing. Raises the first failure, once it has closed all it can."""
+        if self._closed:
+            return
+        self._closed = True
+        closing: list[Callable[[], Awaitable[None]]] = [partial(self._models.remove, model.id) for model in self._models.all()]
+        failures: list[BaseException] = []
+        for close in (*closing, self._sampler.close):
+            try:
+                await close()
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is, the rest is closed
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _run(self, model_id: str, seq_id: int, what: str, operation: Callable[[TrainedModel], Awaitable[T]]) -> T:
         self._check_open()

@@ -56,7 +56,7 @@ class TensorData:
     def from_torch(cls, tensor: torch.Tensor) -> Self:
         """Take a tensor of any float or integer type, from any device."""
         plain = tensor.detach().cpu()
-        return cls.from_numpy((plain.float() if plain.is_floating_point() else plain.long()).numpy())
+        return cls.from_numpy(_array(plain))
 
     @classmethod
     def from_torch_sparse(cls, tensor: torch.Tensor) -> Self:
@@ -67,7 +67,7 @@ class TensorData:
         rows, columns = plain.nonzero(as_tuple=True)
         crow = [0, *torch.bincount(rows, minlength=plain.shape[0]).cumsum(0).tolist()]
         dtype: TensorDtype = "float32" if plain.is_floating_point() else "int64"
-        return cls(plain[rows, columns].numpy(), dtype, plain.shape, crow, columns.tolist())
+        return cls(_array(plain[rows, columns]), dtype, plain.shape, crow, columns.tolist())
 
     @property
     def data(self) -> list[Any]:
@@ -106,3 +106,7 @@ class TensorData:
 
     def __repr__(self) -> str:
         return f"TensorData(dtype={self.dtype!r}, shape={self.shape})"
+
+
+def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    return (tensor.float() if tensor.is_floating_point() else tensor.long()).numpy()  # numpy has no bfloat16

@@ -7,7 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from reward_loop.rinker.engine.unfinished import sweep, unfinished_prefix
+import pytest
+
+from reward_loop.rinker.engine.unfinished import sweep, take_place, unfinished_prefix
 from tests.rinker.engine.models import names
 
 
@@ -25,3 +27,16 @@ def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path
     sweep(tmp_path)
     assert left not in names(tmp_path)
     assert names(tmp_path) == sorted([mine, *others])
+
+
+def test_what_has_a_name_keeps_it_until_another_has_it(tmp_path: Path) -> None:
+    directory = tmp_path / "checkpoint"
+    for text in ("first", "second"):
+        (tmp_path / "written").mkdir()
+        (tmp_path / "written" / "file").write_text(text)
+        take_place(tmp_path / "written", directory)
+        assert (directory / "file").read_text() == text
+    with pytest.raises(FileNotFoundError):
+        take_place(tmp_path / "nothing", directory)
+    assert (directory / "file").read_text() == "second"
+    assert names(tmp_path) == ["checkpoint"]

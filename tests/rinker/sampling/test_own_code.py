@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from reward_loop.rinker.sampler import Snapshot
 from reward_loop.rinker.sampling.hf_sampler import HFSampler
 from reward_loop.rinker.sampling.profile import read_profile
 from reward_loop.rinker.sampling.settings import HFSamplerSettings
+from reward_loop.rinker.sampling.vllm_sampler import VLLMSampler
 from reward_loop.rinker.sampling.vllm_weights import whole_weights
 from reward_loop.rinker.service.sampler_weights import write_sampler_weights
+from reward_loop.rinker.service.settings import ServiceSettings
 from reward_loop.rinker.types import LoraConfig, ModelSpec
 from tests.one_thread import one_thread as one_thread
 from tests.rinker.sampling.own_code import policy_with_own_code
 from tests.rinker.sampling.policies import call
+from tests.rinker.sampling.test_vllm_fleet import Server, fleet_of
 
 TRUSTING = EngineSettings(device="cpu", trust_remote_code=True)
 
@@ -78,3 +82,22 @@ def test_what_vllm_servers_get_is_read_with_the_models_code(policy: str) -> None
     found = whole_weights(Snapshot("base", policy), trust_remote_code=True)
     wanted = Engine(ModelSpec(policy), TRUSTING).weights()
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+async def test_a_service_may_be_the_only_one_that_trusts(policy: str, tmp_path: Path) -> None:
+    service = training_service(tmp_path, engine=EngineSettings(device="cpu"), limits=ServiceSettings(trust_remote_code=True))
+    assert await service.create_sampling_session(base_model=policy)
+    await service.close()
+
+
+async def test_the_event_loop_goes_on_while_a_model_that_vllm_serves_is_looked_up(tmp_path: Path) -> None:
+    policy = Path(policy_with_own_code(tmp_path / "policy"))
+    note = "import pathlib, threading; pathlib.Path({!r}).write_text(threading.current_thread().name)\n"
+    with (policy / "configuration_own.py").open("a") as code:
+        code.write(note.format(str(tmp_path / "thread")))
+    async with fleet_of(Server()) as fleet:
+        sampler = VLLMSampler(fleet.urls, str(policy), trust_remote_code=True)
+        with pytest.raises(RequestFailedError, match="the prompt is empty"):
+            await sampler.sample(Snapshot("base", str(policy)), call([]))
+        await sampler.close()
+    assert (tmp_path / "thread").read_text() != threading.current_thread().name

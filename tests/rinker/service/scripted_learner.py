@@ -13,7 +13,10 @@ from reward_loop.rinker.types import AdamParams, Datum, ForwardBackwardOutput, M
 
 
 class ScriptedLearner:
-    """Its one weight counts the steps. `errors` are raised by the next passes; `gate`, once cleared, holds them back."""
+    """Its one weight counts the steps. `errors` are raised by the next calls; `gate`, once cleared, holds them back.
+
+    What is held back of a step and of a load is the answer: as with real learners, cancelling the call does not undo it.
+    """
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -22,6 +25,7 @@ class ScriptedLearner:
         self.errors: list[Exception] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.held = asyncio.Event()
         self.closed = False
 
     @property
@@ -31,15 +35,15 @@ class ScriptedLearner:
     async def forward_backward(
         self, data: Sequence[Datum], loss_fn: str, config: LossConfig | None = None, *, forward_only: bool = False
     ) -> ForwardBackwardOutput:
-        await self.gate.wait()
-        if self.errors:
-            raise self.errors.pop(0)
+        await self._pass_gate()
+        self._fail()
         self.passes.append(loss_fn)
         return ForwardBackwardOutput("scripted", [{} for _ in data], {"loss:sum": float(self.steps)})
 
     async def optim_step(self, params: AdamParams) -> OptimStepResponse:
-        await self.gate.wait()
+        self._fail()
         self.steps += 1
+        await self._pass_gate()
         return OptimStepResponse({"step:max": float(self.steps)})
 
     async def save(self, directory: Path, *, optimizer: bool) -> None:
@@ -47,12 +51,23 @@ class ScriptedLearner:
         await asyncio.to_thread((directory / "steps").write_text, str(self.steps))
 
     async def load(self, directory: Path, *, optimizer: bool) -> None:
-        if self.errors:
-            raise self.errors.pop(0)
+        self._fail()
         self.steps = int(await asyncio.to_thread((directory / "steps").read_text))
+        await self._pass_gate()
 
     async def weights(self) -> Weights:
         return {"steps": torch.tensor([float(self.steps)])}
 
     async def close(self) -> None:
         self.closed = True
+        await self._pass_gate()
+        self._fail()
+
+    async def _pass_gate(self) -> None:
+        if not self.gate.is_set():
+            self.held.set()
+        await self.gate.wait()
+
+    def _fail(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)

@@ -241,6 +241,37 @@ async def test_weights_that_did_not_change_are_taken_once(bench: Bench) -> None:
     assert third.id != first.id
 
 
+@pytest.mark.parametrize(("what", "steps"), [("optim_step", 3), ("load_state", 1)])
+async def test_what_was_cancelled_under_way_is_not_sampled_from_as_it_was_before(bench: Bench, what: str, steps: int) -> None:
+    model = await bench.service.create_model(ModelSpec("base"))
+    await bench.service.optim_step(model, 1, AdamParams())
+    state = (await bench.service.save_state(model, 2, "one")).path
+    await bench.service.optim_step(model, 3, AdamParams())
+    await bench.service.save_weights_for_sampler(model, 4, None)
+    bench.learners[0].gate.clear()
+    async with asyncio.TaskGroup() as group:
+        if what == "optim_step":
+            cancelled: asyncio.Task[Any] = group.create_task(bench.service.optim_step(model, 5, AdamParams()))
+        else:
+            cancelled = group.create_task(bench.service.load_state(model, 5, state, optimizer=True))
+        await bench.learners[0].held.wait()
+        cancelled.cancel()
+    bench.learners[0].gate.set()
+    saved = await bench.service.save_weights_for_sampler(model, 6, None)
+    assert await bench.steps_seen(str(saved.sampling_session_id)) == steps
+    assert bench.sampler.asked[-1].version == steps
+
+
+async def test_a_step_that_failed_is_not_counted(bench: Bench) -> None:
+    model = await bench.service.create_model(ModelSpec("base"))
+    bench.learners[0].errors.append(RequestFailedError("call forward_backward first", category="user"))
+    with pytest.raises(RequestFailedError, match="call forward_backward first"):
+        await bench.service.optim_step(model, 1, AdamParams())
+    saved = await bench.service.save_weights_for_sampler(model, 2, None)
+    await bench.steps_seen(str(saved.sampling_session_id))
+    assert bench.sampler.asked[-1].version == 0
+
+
 async def test_what_may_be_sampled_from_is_said(bench: Bench, policy: str) -> None:
     session = await bench.service.create_sampling_session(base_model=policy)
     await bench.service.sample(session, CALL)
@@ -293,3 +324,30 @@ async def test_closing_frees_what_it_holds_and_refuses_what_comes(tmp_path: Path
         await bench.service.optim_step(model, 1, AdamParams())
     with pytest.raises(RequestFailedError, match="the service is closed"):
         await bench.service.create_model(ModelSpec("base"))
+
+
+async def test_closing_frees_all_whatever_fails_and_says_what_failed_first(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(3):
+        await bench.service.create_model(ModelSpec("base"))
+        if number < 2:
+            bench.learners[number].errors.append(RuntimeError(f"rank {number} hangs"))
+    with pytest.raises(RequestFailedError, match="rank 0 hangs"):
+        await bench.service.close()
+    assert [learner.closed for learner in bench.learners] == [True, True, True]
+    assert bench.sampler.closed
+    await bench.service.close()
+
+
+async def test_closing_that_is_cancelled_frees_all_the_same(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for _ in range(2):
+        await bench.service.create_model(ModelSpec("base"))
+    bench.learners[0].gate.clear()
+    async with asyncio.TaskGroup() as group:
+        closing = group.create_task(bench.service.close())
+        await bench.learners[0].held.wait()
+        closing.cancel()
+    assert closing.cancelled()
+    assert bench.learners[1].closed
+    assert bench.sampler.closed

@@ -87,6 +87,13 @@ def test_what_the_sdk_sends_is_read_as_it_was_meant(theirs: Any) -> None:
     assert decoded(official_message(theirs)).tolist() == theirs.tolist()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.bool])
+def test_a_matrix_of_any_type_keeps_only_what_is_not_zero(dtype: torch.dtype) -> None:
+    tensor = TensorData.from_torch_sparse(torch.eye(20, dtype=dtype))
+    assert tensor.sparse_col_indices == list(range(20))
+    assert tensor == TensorData.from_torch(torch.eye(20, dtype=dtype))
+
+
 def test_what_is_sent_without_a_shape_is_a_row() -> None:
     assert decoded(dense([1.0, 2.0], "<f4", messages.DTYPE_FLOAT32, [])).shape == [2]
 
