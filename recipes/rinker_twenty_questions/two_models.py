@@ -29,6 +29,7 @@ from recipes.rinker_twenty_questions.game import (
 from recipes.rinker_twenty_questions.make import make
 from reward_loop import rinker
 from reward_loop.config_section import load_section
+from reward_loop.rinker.loops.observer import RunResult
 from reward_loop.rinker.rendering import TinkerTokenCompleter
 from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.train import train_rl
@@ -60,6 +61,14 @@ def taught_answerer(service: rinker.ServiceClient, model: Path) -> rinker.Sampli
     return client.save_weights_and_get_sampling_client().result()
 
 
+def summary(result: RunResult) -> str:
+    """Say what a run came to; one that was over before has no last games."""
+    if "env/all/right" not in result.metrics:
+        return f"{result.steps} steps, all of them made before"
+    # Not the reward: the questions earn too.
+    return f"{result.steps} steps; of the last games {result.metrics['env/all/right']:.0%} were won"
+
+
 def main() -> None:
     """Teach the answerer, then train the questioner against it as `rinker train rl` would."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -73,7 +82,7 @@ def main() -> None:
         answerer = ByModel(TinkerTokenCompleter(taught_answerer(service, run / "model"), max_tokens=1, temperature=0.0))
         data = GamesBuilder(int(config.data.kwargs["batches"]), config.batch_size, config.group_size, answerer)
         result = train_rl(config, service=service, data=data)
-    print(f"{result.steps} steps; of the last games {result.metrics['reward/total']:.0%} were won")
+    print(summary(result))
 
 
 if __name__ == "__main__":

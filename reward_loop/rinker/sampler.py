@@ -10,9 +10,9 @@ from reward_loop.rinker.learner import Weights
 from reward_loop.rinker.types import ModelInput, SampleResponse, SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Snapshot:
-    """Weights to sample from; two of the same `id` are the same."""
+    """Weights to sample from; two of the same `id` are the same. What was made of one that nobody has any more may be dropped."""
 
     id: str
     base_model: str

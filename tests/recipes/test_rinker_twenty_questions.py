@@ -19,8 +19,9 @@ from recipes.rinker_twenty_questions.game import (
     word,
 )
 from recipes.rinker_twenty_questions.make import make
-from recipes.rinker_twenty_questions.two_models import taught_answerer
+from recipes.rinker_twenty_questions.two_models import summary, taught_answerer
 from reward_loop import rinker
+from reward_loop.rinker.loops.observer import RunResult
 from reward_loop.rinker.rendering import TinkerTokenCompleter
 from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.train import train_rl
@@ -62,8 +63,17 @@ async def test_a_model_can_be_taught_to_answer(tmp_path: Path) -> None:
 
 def test_two_steps_of_training(tmp_path: Path) -> None:
     make(tmp_path)
-    train_rl(settings(RLConfig, "rinker_twenty_questions", tmp_path, BUILDER, "data.kwargs.batches=2", "batch_size=1"))
+    config = settings(RLConfig, "rinker_twenty_questions", tmp_path, BUILDER, "data.kwargs.batches=2", "batch_size=1")
+    result = train_rl(config)
     assert len(values(tmp_path, "reward/total")) == 2
+    won = values(tmp_path, "env/all/right")[-1]
+    assert summary(result) == f"2 steps; of the last games {won:.0%} were won"
+    assert summary(train_rl(config)) == "2 steps, all of them made before"
+
+
+def test_what_is_won_is_said_in_games_and_not_in_rewards() -> None:
+    won = RunResult(2, {"reward/total": 1.5, "env/all/reward/total": 1.5, "env/all/right": 1.0})
+    assert summary(won) == "2 steps; of the last games 100% were won"
 
 
 @pytest.mark.slow

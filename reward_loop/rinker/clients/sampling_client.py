@@ -93,6 +93,13 @@ class SamplingClient:
         """`await compute_logprobs(…)`."""
         return await self.compute_logprobs(prompt, prompt_logprobs_last_n)
 
+    def close(self) -> APIFuture[None]:
+        """End the session, and free its weights if nobody else samples from them: what is asked of it now fails.
+
+        The SDK has no such method: there a session ends with that of the ServiceClient.
+        """
+        return self._connection.start(self._connection.backend.close_sampling_session(self._session_id))
+
     def get_base_model(self) -> str:
         """Return the base model's name."""
         return self._base_model

@@ -22,7 +22,7 @@ class Evaluator(Protocol):
     """Measures a policy."""
 
     async def __call__(self, sampling_client: SamplingClientLike) -> dict[str, float]:
-        """Return metrics, whose names begin with what was evaluated."""
+        """Return metrics, whose names begin with what was evaluated. `sampling_client` may be closed once this has returned."""
         ...
 
 

@@ -13,9 +13,9 @@ from reward_loop.rinker.remote.settings import HttpSettings
 from reward_loop.rinker.runtime.settings import RuntimeSettings
 from reward_loop.rinker.types import AdamParams, LoraConfig, ModelSpec
 
-LearningRate = Annotated[float, Field(gt=0)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 Amount = Annotated[float, Field(ge=0)]
+AboveZero = Annotated[float, Field(gt=0)]
 
 
 class LoraSettings(Config):
@@ -23,8 +23,8 @@ class LoraSettings(Config):
 
     rank: Count = 32
     """Their rank."""
-    alpha: Annotated[float, Field(gt=0)] = 32.0
-    """Their scale, times 1 / rank; a service that is reached by HTTP chooses it itself."""
+    alpha: AboveZero = 32.0
+    """Their scale, times 1 / rank."""
     train_mlp: bool = True
     """Whether the feed-forward layers have some."""
     train_attn: bool = True
@@ -39,7 +39,7 @@ class ModelConfig(Config):
     base_model: str
     """A directory or a name of the Hugging Face hub."""
     lora: LoraSettings | None = None
-    """Train adapters; null: all weights, which a service of this process does."""
+    """Train adapters; null: all weights."""
     seed: NotNegative | None = 0
     """Of what is drawn when adapters or a head are new."""
 
@@ -69,13 +69,13 @@ class ServiceConfig(Config):
 class AdamConfig(Config):
     """The optimiser: AdamW, and what becomes of its learning rate."""
 
-    learning_rate: LearningRate = 1e-4
+    learning_rate: AboveZero = 1e-4
     """The highest one."""
     beta1: Momentum = 0.9
     """Share of the gradients' mean that is kept."""
     beta2: Momentum = 0.95
     """Share of the squared gradients' mean that is kept."""
-    eps: Amount = 1e-12
+    eps: AboveZero = 1e-12
     """Added to the root of the latter."""
     weight_decay: Amount = 0.0
     """Decoupled from the gradients."""

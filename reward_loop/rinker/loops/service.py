@@ -8,19 +8,17 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from reward_loop.errors import RequestFailedError, TrainingError
+from reward_loop.errors import RequestFailedError
 from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.clients.training_client import TrainingClient
 from reward_loop.rinker.loops.config import LoopConfig
+from reward_loop.rinker.loops.giving_back import gave_back
 from reward_loop.rinker.loops.observer import CheckpointRecord, RunResult
 from reward_loop.rinker.loops.run_log import read_checkpoints
 from reward_loop.rinker.loops.weights_folder import WEIGHTS
 from reward_loop.rinker.runtime.build import training_service
-from reward_loop.rinker.types import LoraConfig
 
 logger = logging.getLogger(__name__)
-
-_USUAL_ALPHA = LoraConfig().alpha
 
 
 def open_service(config: LoopConfig) -> ServiceClient:
@@ -29,7 +27,10 @@ def open_service(config: LoopConfig) -> ServiceClient:
     if service.base_url is not None:
         return ServiceClient(base_url=service.base_url, http=service.http)
     directory = service.checkpoints or config.log_path / WEIGHTS
-    return ServiceClient(backend=training_service(directory, service.runtime, service.engine))
+    engine = service.engine
+    if engine.renderer is None:
+        engine = engine.model_copy(update={"renderer": config.renderer})
+    return ServiceClient(backend=training_service(directory, service.runtime, engine))
 
 
 def run_to_the_end(config: LoopConfig, run: Callable[[ServiceClient], Coroutine[Any, Any, RunResult]]) -> RunResult:
@@ -61,7 +62,7 @@ async def training_client(
     try:
         yield client
     finally:
-        await _unload(client, unload_timeout_s)
+        await gave_back(client.unload, f"model={client.model_id} is not unloaded", unload_timeout_s)
 
 
 async def _opened(
@@ -69,19 +70,4 @@ async def _opened(
 ) -> TrainingClient:
     if checkpoint is not None:
         return await service.create_training_client_from_state_with_optimizer(checkpoint.state_path)
-    model = config.model
-    if kind == "causal_lm" and model.lora is not None and model.lora.alpha == _USUAL_ALPHA:
-        lora = model.lora
-        return await service.create_lora_training_client(
-            model.base_model, lora.rank, model.seed, lora.train_mlp, lora.train_attn, lora.train_unembed
-        )
-    return await service.create_training_client(model.spec(kind))
-
-
-async def _unload(client: TrainingClient, timeout_s: float) -> None:
-    """Free the model. Whatever the run came to is of more weight than that this failed, so it is only logged."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            await client.unload()
-    except (TrainingError, TimeoutError, RuntimeError) as error:  # RuntimeError: the service was closed, and its models with it
-        logger.warning("model=%s is not unloaded: %s", client.model_id, str(error) or f"it took more than {timeout_s:g} s")
+    return await service.create_training_client(config.model.spec(kind))

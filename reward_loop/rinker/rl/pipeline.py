@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 from reward_loop.rinker.rl.policy import Policy
 from reward_loop.rinker.rl.rollouts import GroupPlayer, PlayedGroup, first_of
-from reward_loop.rinker.rl.work_plan import GroupTask, WorkPlan
+from reward_loop.rinker.rl.work_plan import GroupId, GroupTask, WorkPlan
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ class RolloutPipeline:
     def __init__(self, plan: WorkPlan, player: GroupPlayer, policy: Policy, *, max_steps_off_policy: int = 0) -> None:
         self._plan, self._player, self._policy = plan, player, policy
         self._max_age = max_steps_off_policy
+        self._playing: dict[GroupId, Policy] = {}
         self._done: asyncio.Queue[PlayedGroup] = asyncio.Queue()
         self._more = asyncio.Event()
         self._more.set()
@@ -48,6 +49,11 @@ class RolloutPipeline:
         """Play what begins from now on with another policy."""
         self._policy = policy
         self._more.set()
+
+    @property
+    def steps_in_use(self) -> frozenset[int]:
+        """The steps of the policies that are sampled from: the newest, and those that groups in flight began with."""
+        return frozenset(policy.step for policy in (self._policy, *self._playing.values()))
 
     async def next_group(self) -> PlayedGroup:
         """Return a group that may be trained on now; one that has become too old is played again instead."""
@@ -76,4 +82,12 @@ class RolloutPipeline:
                     tasks.create_task(self._play(task))
 
     async def _play(self, task: GroupTask) -> None:
-        self._done.put_nowait(await self._player.play(task, lambda: self._policy))
+        def newest() -> Policy:
+            # An attempt before this one, and so its use of an older policy, has ended.
+            self._playing[task.id] = self._policy
+            return self._policy
+
+        try:
+            self._done.put_nowait(await self._player.play(task, newest))
+        finally:
+            self._playing.pop(task.id, None)

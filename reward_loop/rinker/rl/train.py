@@ -31,12 +31,13 @@ from reward_loop.rinker.rl.learner import PolicyLearner
 from reward_loop.rinker.rl.logprobs import logprobs_of
 from reward_loop.rinker.rl.metrics import group_metrics
 from reward_loop.rinker.rl.pipeline import RolloutPipeline
+from reward_loop.rinker.rl.policies import Policies
 from reward_loop.rinker.rl.policy import Policy, SamplingSettings
 from reward_loop.rinker.rl.rewards import EpisodeScorer
 from reward_loop.rinker.rl.rollouts import GroupPlayer, PlayedGroup
 from reward_loop.rinker.rl.stage_clock import StageClock
-from reward_loop.rinker.rl.training_batch import training_batch
-from reward_loop.rinker.rl.types import RLDatasetBuilder
+from reward_loop.rinker.rl.training_batch import part_sizes, training_batch
+from reward_loop.rinker.rl.types import RLDatasetBuilder, TrajectoryGroup
 from reward_loop.rinker.rl.work_plan import WorkPlan
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,8 @@ async def train(
         clock = StageClock()
         player = GroupPlayer(judge, config.failures, Admission(config.max_rollouts_in_flight), clock)
         own = [] if test is None else [RLTestSetEvaluator(test, player, config)]
-        run = _Run(config, log, client, plan, player, clock, [*own, *evaluators], reference, steps)
+        policies = await stack.enter_async_context(Policies(client, SamplingSettings.of(config, config.temperature)))
+        run = _Run(config, log, client, policies, plan, player, clock, [*own, *evaluators], reference, steps)
         log.start(steps)
         result = await run.finish()
         log.observer.on_end(result)
@@ -113,6 +115,7 @@ class _Run:
     config: RLConfig
     log: RunLog
     client: TrainingClient
+    policies: Policies
     plan: WorkPlan
     player: GroupPlayer
     clock: StageClock
@@ -124,10 +127,10 @@ class _Run:
         """Make every step that is left."""
         first = self.log.first_step
         metrics: dict[str, float] = {}
-        policy = await self._policy(first)
-        pipeline = RolloutPipeline(self.plan, self.player, policy, max_steps_off_policy=self.config.max_steps_off_policy)
         if first == self.steps:
             return RunResult(self.steps, metrics, self.log.checkpoint)
+        policy = await self.policies.take(first)
+        pipeline = RolloutPipeline(self.plan, self.player, policy, max_steps_off_policy=self.config.max_steps_off_policy)
         async with pipeline.running():
             for step in range(first, self.steps):
                 metrics = await self._step(step, pipeline)
@@ -140,8 +143,9 @@ class _Run:
         learner = PolicyLearner(self.client, self.config)
         played, measured = await self._learn(step, pipeline, learner)
         with self.clock.at("train_step"):
-            policy = await self._policy(step + 1)
+            policy = await self.policies.take(step + 1)
         pipeline.publish(policy)
+        await self.policies.keep_only(pipeline.steps_in_use)
         metrics = {**group_metrics(played, step), **learner.metrics(adam), **measured, **self.clock.lap()}
         if self.config.post_kl:
             metrics |= await self._post_kl(learner, policy)
@@ -159,23 +163,30 @@ class _Run:
     async def _learn(
         self, step: int, pipeline: RolloutPipeline, learner: PolicyLearner
     ) -> tuple[list[PlayedGroup], dict[str, float]]:
-        """Train the groups of a step, in parts: as they come in a stream, else once all are there, in their order."""
+        """Train the groups of a step: as they come in a stream, else once all are there, in their order."""
+        if self.config.stream is not None:
+            return await self._learn_stream(step, pipeline, learner)
+        played = sorted([await self._next(pipeline) for _ in range(self.plan.size(step))], key=lambda one: one.task.id)
+        batch = await training_batch(_whole(played), self.config, self.reference, parts=self.config.num_substeps)
+        with self.clock.at("train_step"):
+            for sequences in batch.parts:
+                await learner.learn(sequences, self.config.adam.params(step, self.steps))
+        return played, batch.metrics
+
+    async def _learn_stream(
+        self, step: int, pipeline: RolloutPipeline, learner: PolicyLearner
+    ) -> tuple[list[PlayedGroup], dict[str, float]]:
         adam = self.config.adam.params(step, self.steps)
         played: list[PlayedGroup] = []
         measured: list[dict[str, float]] = []
-        sizes = _sizes(self.plan.size(step), self.config.parts)
-        if self.config.stream is None:
-            played = sorted([await self._next(pipeline) for _ in range(sum(sizes))], key=lambda one: one.task.id)
-        begin = 0
+        sizes = part_sizes(self.plan.size(step), self.config.parts)
         for number, size in enumerate(sizes, 1):
-            if self.config.stream is not None:
-                played += [await self._next(pipeline) for _ in range(size)]
-            groups = [one.group for one in played[begin : begin + size] if one.group is not None]
-            begin += size
-            batch = await training_batch(groups, self.config, self.reference)
+            part = [await self._next(pipeline) for _ in range(size)]
+            batch = await training_batch(_whole(part), self.config, self.reference)
             with self.clock.at("train_step"):
                 ends = _ends_substep(number, len(sizes), self.config.num_substeps)
                 await learner.learn(batch.sequences, adam if ends else None)
+            played += part
             measured.append(batch.metrics)
         return played, {name: sum(one[name] for one in measured) / len(measured) for name in measured[0]}
 
@@ -183,10 +194,6 @@ class _Run:
         played = await pipeline.next_group()
         self.plan.trained(played.task.id)
         return played
-
-    async def _policy(self, step: int) -> Policy:
-        settings = SamplingSettings.of(self.config, self.config.temperature)
-        return Policy(await self.client.save_weights_and_get_sampling_client(), step, settings)
 
     async def _evaluate(self, policy: Policy) -> dict[str, float]:
         began = time.monotonic()
@@ -224,10 +231,9 @@ class _Run:
         }
 
 
-def _sizes(groups: int, parts: int) -> list[int]:
-    """Cut a step's groups into parts that differ by one at most; a small last batch has fewer parts."""
-    parts = min(parts, groups)
-    return [groups // parts + (place < groups % parts) for place in range(parts)]
+def _whole(played: Sequence[PlayedGroup]) -> list[TrajectoryGroup]:
+    """Return the groups that did not fail."""
+    return [one.group for one in played if one.group is not None]
 
 
 def _ends_substep(number: int, parts: int, substeps: int) -> bool:

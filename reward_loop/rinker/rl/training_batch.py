@@ -1,6 +1,7 @@
 """From groups that were played to what the learner gets: rewards are shaped, centred, spread over tokens and weighed.
 
-Invariants: what has no reward trains nothing; shaping comes before centring; nothing of the groups is changed.
+Invariants: what has no reward trains nothing; shaping comes before centring; what is divided by or compared with is of all the
+groups, and only the average of the losses is of what one update is made of; nothing of the groups is changed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,16 @@ from reward_loop.rinker.rl.types import Trajectory, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """What one pass is made of, and what was measured on the way."""
+    """What passes are made of, and what was measured on the way."""
 
-    sequences: Sequence[TrainingSequence]
+    parts: Sequence[Sequence[TrainingSequence]]
+    """Of each pass."""
     metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def sequences(self) -> list[TrainingSequence]:
+        """Those of all passes."""
+        return [one for part in self.parts for one in part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +43,12 @@ class _Episode:
 
 
 async def training_batch(
-    groups: Sequence[TrajectoryGroup], config: RLConfig, reference: SamplingClientLike | None = None
+    groups: Sequence[TrajectoryGroup], config: RLConfig, reference: SamplingClientLike | None = None, *, parts: int = 1
 ) -> TrainingBatch:
-    """Return the sequences of these groups; `reference` is needed where distance from it costs something."""
+    """Return the sequences of these groups, in so many parts of whole groups, or as many as there are groups.
+
+    `reference` is needed where distance from it costs something.
+    """
     kept = remove_constant_reward_groups(groups) if config.remove_constant_reward_groups else groups
     episodes = [[_episode(one, reward, config) for one, reward in _pairs(group)] for group in kept]
     metrics: dict[str, float] = {}
@@ -49,7 +59,16 @@ async def training_batch(
             [_beside(episode, [next(known) for _ in episode.sequences], config) for episode in group] for group in episodes
         ]
         metrics = _kl_metrics(episodes)
-    return TrainingBatch(_weighed(_advantaged(episodes, config), config), metrics)
+    advantaged = iter(_advantaged(episodes, config))
+    sizes = part_sizes(len(kept), parts)
+    cut = [[sequences for _ in range(size) for sequences in next(advantaged)] for size in sizes]
+    return TrainingBatch([_weighed(part, config) for part in cut], metrics)
+
+
+def part_sizes(groups: int, parts: int) -> list[int]:
+    """Cut so many groups into parts that differ by one at most; few groups make fewer parts."""
+    parts = min(parts, groups)
+    return [groups // parts + (place < groups % parts) for place in range(parts)]
 
 
 def _pairs(group: TrajectoryGroup) -> list[tuple[Trajectory, float | None]]:
@@ -77,23 +96,21 @@ def _overlong(trajectory: Trajectory, config: RLConfig) -> float:
     return overlong_penalty(min(longest, limit), limit, config.overlong.buffer(limit), config.overlong.factor)
 
 
-def _advantaged(groups: Sequence[Sequence[_Episode]], config: RLConfig) -> list[list[TrainingSequence]]:
-    """Return the sequences of each episode that has a reward, with its advantage at what the policy said."""
+def _advantaged(groups: Sequence[Sequence[_Episode]], config: RLConfig) -> list[list[list[TrainingSequence]]]:
+    """Return for each group the sequences of each episode that has a reward, with its advantage at what the policy said."""
     rewards = [[episode.reward for episode in group] for group in groups]
     advantages = compute_advantages(rewards, config.advantage.normalization())
-    pairs = [
-        (episode, advantage)
+    scored = [
+        [(episode, advantage) for episode, advantage in zip(group, row, strict=True) if episode.reward is not None]
         for group, row in zip(groups, advantages, strict=True)
-        for episode, advantage in zip(group, row, strict=True)
-        if episode.reward is not None
     ]
-    result = [[one.plus(one.mask * advantage) for one in episode.sequences] for episode, advantage in pairs]
+    result = [[[one.plus(one.mask * advantage) for one in episode.sequences] for episode, advantage in group] for group in scored]
     if not config.kl.token_coef:
         return result
-    flat = [one for sequences in result for one in sequences]
-    reference = [one for episode, _ in pairs for one in episode.reference]
+    flat = [one for group in result for sequences in group for one in sequences]
+    reference = [one for group in scored for episode, _ in group for one in episode.reference]
     shaped = iter(with_token_penalty(flat, reference, config.kl.token_coef, config.kl.token_discount))
-    return [[next(shaped) for _ in sequences] for sequences in result]
+    return [[[next(shaped) for _ in sequences] for sequences in group] for group in result]
 
 
 def _weighed(episodes: Sequence[Sequence[TrainingSequence]], config: RLConfig) -> list[TrainingSequence]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import chain
@@ -21,32 +22,46 @@ _Loader: Any = AutoModelForCausalLM
 
 
 class LoadedModels:
-    """The snapshots that were asked last, at most `max_snapshots`, and one bare model for each base model. Of one thread."""
+    """The snapshots that were asked last, at most `max_snapshots`, and one bare model for each base model. Of one thread.
+
+    One whose weights are in memory goes with the last `Snapshot` that asked for it, as soon as another is loaded.
+    """
 
     def __init__(self, settings: HFSamplerSettings) -> None:
         self._settings = settings
         self._device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._dtype: Any = getattr(torch, settings.dtype) if settings.dtype else None
         self._models: OrderedDict[str, Any] = OrderedDict()
+        self._askers: dict[str, weakref.ref[Snapshot]] = {}
         self._bases: dict[str, Any] = {}
 
     def model(self, snapshot: Snapshot) -> Any:
         """Return the model with exactly the snapshot's weights. Raises RequestFailedError where they do not fit."""
-        if snapshot.id in self._models:
-            self._models.move_to_end(snapshot.id)
-            return self._models[snapshot.id]
+        if snapshot.id not in self._models:
+            self._drop_forgotten()
+            self._models[snapshot.id] = self._loaded(snapshot)
+            while len(self._models) > self._settings.max_snapshots:
+                self._models.popitem(last=False)
+        if not (snapshot.weights is None or isinstance(snapshot.weights, Path)):
+            self._askers[snapshot.id] = weakref.ref(snapshot)
+        self._models.move_to_end(snapshot.id)
+        return self._models[snapshot.id]
+
+    def _drop_forgotten(self) -> None:
+        """Drop what nobody can ask for any more: whoever held the snapshot has given it up."""
+        for name in [name for name, asker in self._askers.items() if asker() is None or name not in self._models]:
+            del self._askers[name]
+            self._models.pop(name, None)
+
+    def _loaded(self, snapshot: Snapshot) -> Any:
         try:
-            model = self._load(snapshot)
+            return self._load(snapshot)
         except (
             OSError,
             ValueError,
             RuntimeError,
         ) as error:  # what transformers and torch raise for files and shapes that are wrong
             raise RequestFailedError(f"the weights of {snapshot.id} can't be loaded: {error}", category="server") from error
-        self._models[snapshot.id] = model
-        while len(self._models) > self._settings.max_snapshots:
-            self._models.popitem(last=False)
-        return model
 
     def _load(self, snapshot: Snapshot) -> Any:
         if isinstance(snapshot.weights, Path):

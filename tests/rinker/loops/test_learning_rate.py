@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from reward_loop.rinker.loops.config import AdamConfig
 from reward_loop.rinker.loops.learning_rate import Schedule, factor
@@ -30,3 +31,9 @@ def test_a_step_is_made_with_the_sdks_parameters() -> None:
     assert AdamConfig().params(0, 10) == AdamParams()
     config = AdamConfig(learning_rate=1e-2, schedule="linear", grad_clip_norm=1.0)
     assert config.params(5, 10) == AdamParams(learning_rate=5e-3, grad_clip_norm=1.0)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "eps"])
+def test_what_no_step_can_be_made_with_is_refused_before_anything_is_sampled(name: str) -> None:
+    with pytest.raises(ValidationError, match="greater than 0"):
+        AdamConfig.model_validate({name: 0})

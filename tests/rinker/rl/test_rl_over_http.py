@@ -16,7 +16,9 @@ from reward_loop.rinker.server.settings import ServerSettings
 from tests.rinker.rl.runs import run
 
 
-async def test_a_run_over_http_is_the_run_in_this_process(tmp_path: Path, copy_model: str) -> None:
+async def test_a_run_over_http_is_the_run_in_this_process(
+    tmp_path: Path, copy_model: str, caplog: pytest.LogCaptureFixture
+) -> None:
     lora: dict[str, Any] = {"base_model": copy_model, "lora": {"rank": 4}}
     settings: dict[str, Any] = {"model": lora, "adam": {"learning_rate": 1e-2}, "steps": 2}
     here = await run(tmp_path / "here", copy_model, **settings)
@@ -28,3 +30,4 @@ async def test_a_run_over_http_is_the_run_in_this_process(tmp_path: Path, copy_m
     await backend.close()
     for name in ("reward/total", "optim/loss", "optim/kl_sample_train_v1"):
         assert there.series(name) == pytest.approx(here.series(name), abs=1e-5)
+    assert "is not given back" not in caplog.text

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reward_loop.errors import ConfigError, TrainingError
+from reward_loop.rinker.clients.service_client import ServiceClient
 from reward_loop.rinker.rendering import TokensWithLogprobs
 from reward_loop.rinker.rl.rollouts import EnvironmentFailed
 from reward_loop.rinker.rl.types import Action, StepResult
+from reward_loop.rinker.types import ModelInput
 from tests.rinker.rl.copy_task import CopyDataset, CopyEnv, copy_config
 from tests.rinker.rl.runs import GROUPS, SIZE, STEPS, Watching, every_group_once, lines, run, trained_groups
+from tests.rinker.rl.without_models import PlayingBackend
 
 
 async def test_a_run_makes_every_step_and_says_what_it_did(tmp_path: Path, copy_model: str) -> None:
@@ -79,6 +83,25 @@ async def test_in_every_mode_each_group_is_trained_once(
     assert watching.metrics[-1]["optim/step"] == updates
     assert max(watching.series("async/staleness_max")) <= settings.get("max_steps_off_policy", 0)
     assert watching.series("env/all/total_episodes") == [GROUPS * SIZE] * STEPS
+
+
+async def test_the_std_of_the_batch_is_that_of_all_its_updates(tmp_path: Path) -> None:
+    rewards: list[float] = []
+
+    class Uneven(CopyEnv):
+        async def step(self, action: Action, *, extra: TokensWithLogprobs | None = None) -> StepResult:
+            rewards.append(float(1 + sum(self.digits)) * (-1) ** len(rewards))  # of each pair one is above 0 and one below
+            return StepResult(rewards[-1], True, ModelInput.empty(), [])
+
+    backend = PlayingBackend()
+    with ServiceClient(backend=backend) as service:
+        settings: dict[str, Any] = {"num_substeps": 2, "advantage": {"scale": "batch", "ddof": 0}, "max_rollouts_in_flight": SIZE}
+        await run(tmp_path, "base", service=service, make=Uneven, steps=1, **settings)
+    passes = [call[3] for call in backend.asked("forward_backward")]
+    assert [len(data) for data in passes] == [GROUPS * SIZE // 2] * 2
+    sent = [datum.loss_fn_inputs["advantages"].to_numpy()[-1] for data in passes for datum in data]
+    std = statistics.pstdev(rewards)
+    assert sorted(sent) == pytest.approx(sorted(reward / std for reward in rewards), rel=1e-4)
 
 
 @pytest.mark.parametrize(("groups", "updates"), [(1, 1), (2, 2), (3, 2), (5, 2), (7, 2), (8, 2)])

@@ -85,6 +85,35 @@ async def test_distance_from_the_reference_costs_reward_before_centring() -> Non
     assert batch.sequences[1].advantages.tolist() == pytest.approx([-0.1] * 4)
 
 
+async def test_what_is_of_the_batch_is_of_all_its_updates() -> None:
+    groups = [group(1.0, 0.0), group(9.0, 1.0)]
+    scaled = config(advantage={"scale": "batch", "eps": 0.0, "ddof": 0})
+    whole, halves = await training_batch(groups, scaled), await training_batch(groups, scaled, parts=2)
+    assert [len(part) for part in halves.parts] == [2, 2]
+    rows, cut = ([one.advantages.tolist() for one in batch.sequences] for batch in (whole, halves))
+    assert cut == rows
+    assert [row[0] for row in cut] == pytest.approx([one / 8.125**0.5 for one in (0.5, -0.5, 4.0, -4.0)])
+    penalized = [group(0.0, said=-1.0), group(0.0, said=-2.0)]
+    batch = await training_batch(penalized, config(kl={"token_coef": 2.0}), reference=ScriptedClient(), parts=2)
+    assert [[one.advantages.tolist() for one in part] for part in batch.parts] == [[[-1.0, -1.0]], [[1.0, 1.0]]]
+    assert batch.metrics == {"kl_policy_base": pytest.approx(0.5)}
+
+
+async def test_losses_are_averaged_over_what_an_update_is_made_of() -> None:
+    groups = [group(1.0, 0.0, lengths=(1, 1)), group(1.0, 0.0, lengths=(4, 4))]
+    batch = await training_batch(groups, config(aggregation="token-mean"), parts=2)
+    assert [[one.advantages.tolist() for one in part] for part in batch.parts] == [
+        [[0.25], [-0.25]],
+        [[0.0625] * 4, [-0.0625] * 4],
+    ]
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [2, 1]), (4, [2, 2])])
+async def test_few_groups_make_fewer_updates(count: int, sizes: list[int]) -> None:
+    batch = await training_batch([group(1.0)] * count, config(), parts=2)
+    assert [len(part) for part in batch.parts] == sizes
+
+
 async def test_distance_can_cost_each_token_its_own() -> None:
     groups = [group(0.0, said=-1.0), group(0.0, said=-2.0)]
     batch = await training_batch(groups, config(kl={"token_coef": 2.0}), reference=ScriptedClient())
