@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pydantic import model_validator
+
 from reward_loop.config_base import Config, Count
 from reward_loop.rinker.engine.settings import EngineSettings
-from reward_loop.rinker.runtime.settings import RuntimeSettings
+from reward_loop.rinker.runtime.settings import RuntimeSettings, refuse_rewards
 from reward_loop.rinker.server.settings import ServerSettings
 from reward_loop.rinker.service.settings import ServiceSettings
 
@@ -24,6 +26,11 @@ class ServeConfig(Config):
     """How models are held and computed."""
     runtime: RuntimeSettings = RuntimeSettings()
     """Where they are: in this process, on Ray, sampled by vLLM."""
+
+    @model_validator(mode="after")
+    def _nothing_idle(self) -> ServeConfig:
+        refuse_rewards(self.runtime, "runtime")
+        return self
 
     @property
     def limits(self) -> ServiceSettings:

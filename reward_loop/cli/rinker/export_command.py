@@ -22,12 +22,15 @@ def export(
     base_model: Annotated[
         str | None, typer.Option("--base-model", metavar="PATH", help="Where the base model lies now, if not where it was.")
     ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the code that comes with the base model.")
+    ] = False,
 ) -> None:
     """Write a checkpoint as a Hugging Face model, adapters merged in."""
     from reward_loop.rinker.engine.export import export_model
 
     found = _folder(checkpoint)
-    export_model(found, out, merge=not adapter, base_model=base_model)
+    export_model(found, out, merge=not adapter, base_model=base_model, trust_remote_code=trust_remote_code)
     Console(stderr=True).print(f"{found} -> {out}", soft_wrap=True, highlight=False)
 
 

@@ -36,5 +36,5 @@ def handle_of(backend: Backend, session_id: str, base_model: str) -> SamplerHand
     base_url = getattr(backend, "base_url", None)
     if not isinstance(base_url, str):
         here = "this SamplingClient belongs to a service in this process, which no other process can reach"
-        raise TrainingError(f"{here}; start `reward-loop rinker serve` and give ServiceClient its base_url")
+        raise TrainingError(f"{here}; start `rinker serve` and give ServiceClient its base_url")
     return SamplerHandle(base_url, session_id, base_model)

@@ -11,6 +11,7 @@ from torch import nn
 from reward_loop.errors import RequestFailedError, TrainingError
 from reward_loop.rinker.engine.checking import Limits
 from reward_loop.rinker.engine.lora import adapted
+from reward_loop.rinker.engine.modes import DRAWING
 from reward_loop.rinker.engine.settings import EngineSettings
 from reward_loop.rinker.loading_lock import LOADING
 from reward_loop.rinker.types import ModelSpec
@@ -25,7 +26,7 @@ def load_model(spec: ModelSpec, settings: EngineSettings) -> nn.Module:
 
     Raises RequestFailedError ("user") for what can't be loaded.
     """
-    with LOADING:
+    with LOADING, DRAWING:  # new adapters and heads are drawn from a seed
         return _loaded(spec, settings)
 
 

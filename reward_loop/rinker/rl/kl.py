@@ -24,11 +24,6 @@ def kl_v2(differences: FloatArray) -> float:
     return float(0.5 * np.square(differences).mean()) if differences.size else 0.0
 
 
-def kl_v3(differences: FloatArray) -> float:
-    """Mean of exp(-d) - 1 + d: unbiased and never negative (Schulman's k3)."""
-    return float((np.expm1(-differences) + differences).mean()) if differences.size else 0.0
-
-
 def differences(sequences: Sequence[TrainingSequence], logprobs: Sequence[FloatArray]) -> FloatArray:
     """Return d of every token that the policy drew, [tokens]; `logprobs` are another model's of all targets."""
     return np.concatenate([d[s.mask > 0] for s, d in zip(sequences, _all(sequences, logprobs), strict=True)] or [np.zeros(0)])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pydantic import model_validator
+
 from reward_loop.config_base import Config, Count
 from reward_loop.rinker.loops.config import AdamConfig, Amount, LoopConfig
+from reward_loop.rinker.runtime.settings import refuse_rewards
 from reward_loop.training.encoding import TooLong
 
 
@@ -37,3 +40,8 @@ class RMConfig(LoopConfig):
     """Pairs of one step."""
     center: Amount = 0.0
     """Weight of the penalty that keeps rewards about 0; 0.01 is usual."""
+
+    @model_validator(mode="after")
+    def _nothing_idle(self) -> RMConfig:
+        refuse_rewards(self.service.runtime, "service.runtime")
+        return self

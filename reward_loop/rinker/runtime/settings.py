@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reward_loop.config_base import Config, Count, NotNegative, Share
+from reward_loop.config_base import Config, Count, NotNegative, Share, unmet
 from reward_loop.rinker.sampling.vllm_settings import VLLMSamplerSettings
 
 Strategy = Literal["ddp", "fsdp2"]
@@ -98,4 +98,10 @@ class RuntimeSettings(Config):
     samplers: SamplerPoolSettings = Field(default_factory=SamplerPoolSettings)
     vllm: VLLMServerSettings = Field(default_factory=VLLMServerSettings)
     rewards: Count | None = None
-    """Ray actors that compute rewards, which are the reward loop's workers; null: as its own configuration says."""
+    """Ray actors that compute the rewards of a run of reinforcement learning; null: as the reward loop's own settings say."""
+
+
+def refuse_rewards(runtime: RuntimeSettings, section: str) -> None:
+    """Raise the error of a setting for `rewards`, where nothing computes any; `section` is the runtime's place there."""
+    if runtime.rewards is not None:
+        raise unmet(f"{section}.rewards", "nothing computes rewards here, `rinker train rl` does; leave it out")

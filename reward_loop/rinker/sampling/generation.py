@@ -35,6 +35,7 @@ class Generation:
         self._cache: Any = None
         self._mask: torch.Tensor | None = None
         self._lengths = torch.tensor([len(row.job.prompt) for row in rows], device=self._device)
+        self._last = torch.tensor([row.longest - 1 for row in rows], device=self._device)
 
     @property
     def rows(self) -> list[Row]:
@@ -78,8 +79,9 @@ class Generation:
 
     def _read_tokens(self) -> torch.Tensor:
         last = torch.tensor([[row.tokens[-1]] for row in self._rows], device=self._device)
-        # A row that has ended but is still in the batch repeats its last token; what comes of it is not looked at.
-        positions = (self._lengths + self._position - 1).unsqueeze(-1)
+        # A row that has ended but is still in the batch repeats its last token; what comes of it is not looked at. Its position
+        # stays where the model has one: learned positions end.
+        positions = torch.minimum(self._lengths + self._position - 1, self._last).unsqueeze(-1)
         if self._mask is not None:
             self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._rows), 1)], dim=1)
         output = self._model(
@@ -128,7 +130,7 @@ class Generation:
         self._rows = [self._rows[number] for number in alive]
         self._keys = self._keys[alive]
         self._drawing = self._drawing.select(keep)
-        self._lengths = self._lengths[keep]
+        self._lengths, self._last = self._lengths[keep], self._last[keep]
         self._cache.batch_select_indices(keep)
         self._mask = None if self._mask is None else self._mask[keep]
 

@@ -69,7 +69,9 @@ class VLLMFleet:
             if wanted in (None, card.id):
                 return ServedModel(card.id, card.max_model_len)
         names = ", ".join(card.id for card in cards) or "none"
-        raise RequestFailedError(f"{reply.url} serves {names} and not {wanted!r}; set vllm.model", category="server")
+        raise RequestFailedError(
+            f"{reply.url} serves {names} and not {wanted!r}; set runtime.vllm.calls.model", category="server"
+        )
 
     async def complete(self, body: Mapping[str, object]) -> Reply:
         """Return the reply of one of them; RequestFailedError "user" where it refuses, "server" where all of them fail."""

@@ -16,6 +16,7 @@ from reward_loop.rinker.backend import Backend
 from reward_loop.rinker.server.failures import failure_of
 from reward_loop.rinker.server.promise import Key, Promise, Reply
 from reward_loop.rinker.server.promises import Promises
+from reward_loop.rinker.server.refusal import Refusal
 from reward_loop.rinker.server.sessions import Sessions
 from reward_loop.rinker.server.settings import ServerSettings
 
@@ -38,6 +39,7 @@ class Hub:
         self.stopping = False
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
+        self._left: set[asyncio.Task[None]] = set()
 
     async def run(self, started: asyncio.Event) -> None:
         """Work until `stop` is called; then what still runs is cancelled."""
@@ -46,8 +48,9 @@ class Hub:
             started.set()
             await self._sweep()
             for promise in self.promises.unsettled():
-                if promise.task is not None:
-                    promise.task.cancel()
+                self.cancel(promise)
+            for task in self._left:
+                task.cancel()
 
     def stop(self) -> None:
         """Take nothing more, and let those go who wait."""
@@ -58,6 +61,7 @@ class Hub:
 
     def submit(self, key: Key, session_id: str, work: Work) -> Promise:
         """Return the promise of a request's result; `work` begins, unless the request was made before. Raises Refusal."""
+        self._refuse_while_stopping()
         promise = self.promises.find(key)
         if promise is None:
             promise = self.promises.open(key, session_id)
@@ -76,7 +80,8 @@ class Hub:
         return promise.reply
 
     def end_session(self, session_id: str, why: str) -> None:
-        """End a session: what it waits for fails, its models are unloaded."""
+        """End a session: what it waits for fails, its models are unloaded. Raises Refusal."""
+        self._refuse_while_stopping()
         promises = self.promises.of_session(session_id)
         models, samplers = self.sessions.end(session_id, why)
         for promise in promises:
@@ -91,11 +96,23 @@ class Hub:
         if promise.task is not None:
             promise.task.cancel()
 
+    def leave(self, work: Callable[[], Awaitable[None]], what: str) -> None:
+        """Do what a request that was given up leaves to be done; nobody waits for it, nor does the end of the server."""
+        if not self.stopping:
+            task = self._background(_quietly(work(), what))
+            self._left.add(task)
+            task.add_done_callback(self._left.discard)
+
     def tidy(self) -> None:
         """Drop results that need not be kept any more, and end sessions that give no sign of life."""
         self.promises.sweep(self.now())
         for session in self.sessions.overdue(self.now()):
             self.end_session(session.id, "it gave no sign of life for too long")
+
+    def _refuse_while_stopping(self) -> None:
+        # Not only when a request begins: its body may go on coming until the tasks have ended.
+        if self.stopping:
+            raise Refusal(503, "the server is being stopped", retry_after_s=1)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         if self._tasks is None:
@@ -122,7 +139,8 @@ class Hub:
                     await self._stop.wait()
             except TimeoutError:
                 pass
-            self.tidy()
+            if not self.stopping:
+                self.tidy()
 
 
 async def _quietly(work: Awaitable[None], what: str) -> None:

@@ -71,8 +71,7 @@ class TrainingRoutes(Routes):
         body = await self.body(request)
         message = await _beside(len(body), lambda: parsed(messages.ForwardBackwardRequest, body))
         model_id, seq_id = message.model_id, message.seq_id
-        if not seq_id >= 1:
-            raise DataError(f"seq_id={seq_id} must be 1 or more")
+        place = Place.made(model_id=model_id, seq_id=seq_id)
         allowance = Allowance(self.hub.settings.max_unpacked_mb << 20)
 
         async def work(model: Model) -> Reply:
@@ -82,7 +81,7 @@ class TrainingRoutes(Routes):
             )
             return Reply(await _beside(len(body), lambda: encode_forward_output(output)), PROTOBUF)
 
-        return await promised(self.hub, request, self._submit(Place(model_id=model_id, seq_id=seq_id), work), model_id=model_id)
+        return await promised(self.hub, request, self._submit(place, work), model_id=model_id)
 
     async def optim_step(self, request: web.Request) -> web.Response:
         """Step a model's optimiser."""
@@ -169,6 +168,10 @@ class TrainingRoutes(Routes):
             except DataError as error:
                 await self._take_place(model, place.seq_id)
                 raise RequestFailedError(error.message, category="user") from None
+            except asyncio.CancelledError:
+                # Perhaps before the backend was asked; if it was, it knows the number, and this comes to nothing.
+                self.hub.leave(lambda: self._take_place(model, place.seq_id), f"number {place.seq_id} of {model.id}")
+                raise
 
         return self.hub.submit(("model", model.id, place.seq_id), model.session_id, in_place)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import model_validator
+
 from reward_loop.config_base import Config, Count
 from reward_loop.rinker.loops.config import LoopConfig
 from reward_loop.rinker.rendering import TrainOnWhat
+from reward_loop.rinker.runtime.settings import refuse_rewards
 
 
 class ConversationsConfig(Config):
@@ -35,3 +38,8 @@ class SLConfig(LoopConfig):
     """Which tokens are taught."""
     reduction: Literal["sum", "mean"] = "sum"
     """Whether the loss is summed over the tokens of a batch, as Tinker's, or averaged; the latter makes clipping comparable."""
+
+    @model_validator(mode="after")
+    def _nothing_idle(self) -> SLConfig:
+        refuse_rewards(self.service.runtime, "service.runtime")
+        return self

@@ -12,8 +12,18 @@ from transformers import AutoModelForSequenceClassification
 
 from recipes import tiny_models
 from reward_loop.cli.rinker.main import main
+from reward_loop.config_base import Config
+from reward_loop.config_section import load_section
+from reward_loop.errors import ConfigError
+from reward_loop.rinker.engine.engine import Engine
+from reward_loop.rinker.engine.settings import EngineSettings
+from reward_loop.rinker.rm.config import RMConfig
+from reward_loop.rinker.serve_config import ServeConfig
+from reward_loop.rinker.sl.config import SLConfig
+from reward_loop.rinker.types import ModelSpec
 from tests.cli.conftest import Ended
 from tests.one_thread import one_thread as one_thread
+from tests.rinker.sampling.own_code import policy_with_own_code
 
 Command = Callable[..., Ended]
 
@@ -94,3 +104,32 @@ def test_a_directory_without_a_checkpoint_is_refused(rinker: Command, tmp_path: 
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoints.jsonl").write_text("")
     assert "has saved nothing yet" in rinker("export", tmp_path / "run", "-o", tmp_path / "out").errors
+
+
+RUN = ("log_path=x", "model.base_model=x", "data.path=x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "key"),
+    [
+        (ServeConfig, (), "runtime.rewards"),
+        (SLConfig, RUN, "service.runtime.rewards"),
+        (RMConfig, RUN, "service.runtime.rewards"),
+    ],
+)
+def test_actors_for_rewards_that_nothing_would_ask_are_refused(kind: type[Config], settings: tuple[str, ...], key: str) -> None:
+    assert load_section(kind, overrides=settings)
+    with pytest.raises(ConfigError, match=f"{key}: .*rinker train rl"):
+        load_section(kind, overrides=[*settings, f"{key}=2"])
+
+
+def test_the_code_of_a_model_is_run_for_its_export_where_that_is_allowed(rinker: Command, tmp_path: Path) -> None:
+    policy = policy_with_own_code(tmp_path / "own-code")
+    engine = Engine(ModelSpec(policy), EngineSettings(device="cpu", trust_remote_code=True))
+    engine.save(tmp_path / "checkpoint", optimizer=False)
+    refused = rinker("export", tmp_path / "checkpoint", "-o", tmp_path / "model")
+    assert refused.code == 2
+    assert "trust_remote_code" in refused.errors
+    ended = rinker("export", tmp_path / "checkpoint", "-o", tmp_path / "model", "--trust-remote-code")
+    assert ended.code == 0, ended.errors
+    assert (tmp_path / "model" / "model.safetensors").exists()

@@ -14,7 +14,6 @@ from reward_loop.rinker.rl.kl import (
     kl_sample_train,
     kl_v1,
     kl_v2,
-    kl_v3,
     shaped_reward,
     with_token_penalty,
 )
@@ -33,7 +32,6 @@ def test_the_reference_vector() -> None:
     d = Q - LP
     assert kl_v1(d) == pytest.approx(0.0, abs=1e-6)
     assert kl_v2(d) == pytest.approx(0.083333, abs=1e-6)
-    assert kl_v3(d) == pytest.approx(0.085084, abs=1e-6)
 
 
 def test_the_diagnosis_counts_what_the_policy_drew() -> None:
@@ -45,14 +43,13 @@ def test_the_diagnosis_counts_what_the_policy_drew() -> None:
     assert kl_sample_train([], []) == {"optim/kl_sample_train_v1": 0.0, "optim/kl_sample_train_v2": 0.0, "optim/entropy": 0.0}
 
 
-def test_v1_and_v3_are_close_to_the_exact_divergence_and_v2_is_not() -> None:
+def test_v1_is_close_to_the_exact_divergence_and_v2_is_not() -> None:
     random = np.random.default_rng(0)
     p, q = np.log(random.dirichlet([0.5] * 5)), np.log(random.dirichlet([0.5] * 5))
     exact = float((np.exp(q) * (q - p)).sum())
     drawn = random.choice(5, size=200_000, p=np.exp(q))
     d = (q - p)[drawn]
     assert kl_v1(d) == pytest.approx(exact, rel=0.02)
-    assert kl_v3(d) == pytest.approx(exact, rel=0.02)
     assert abs(kl_v2(d) - exact) > 0.1 * exact
 
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from reward_loop.rinker.sampler import SampleCall
 from reward_loop.rinker.types import ModelInput, SamplingParams
+
+
+def policy_with_learned_positions(directory: Path, *, positions: int) -> str:
+    """Write a GPT-2 of 16 tokens to a directory, whose name is returned; no text of it is longer than `positions`."""
+    sizes: dict[str, Any] = {"vocab_size": 16, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": positions}
+    configuration, architecture = list[Any]([GPT2Config, GPT2LMHeadModel])  # untyped
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = architecture(configuration(**sizes, bos_token_id=None, eos_token_id=None, initializer_range=0.2))
+    model.save_pretrained(directory)
+    return str(directory)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from reward_loop.rinker.sampling.settings import HFSamplerSettings
 from reward_loop.rinker.types import SampleResponse
 from tests.one_thread import one_thread as one_thread
 from tests.rinker.conformance.tiny_policy import CONTEXT, VOCABULARY, tiny_policy
-from tests.rinker.sampling.policies import call, model_of, scores_of
+from tests.rinker.sampling.policies import call, model_of, policy_with_learned_positions, scores_of
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,16 @@ async def test_a_seed_draws_the_same_whatever_else_is_in_the_batch(sampler: HFSa
     _, together, *_ = await sampled_together(sampler, base(policy), crowd[0], seeded, *crowd[1:])
     assert tokens_of(together) == tokens_of(alone)
     assert len({tuple(tokens) for tokens in tokens_of(alone)}) == 4
+
+
+async def test_what_has_ended_may_stay_in_the_batch_of_a_model_with_learned_positions(sampler: HFSampler, tmp_path: Path) -> None:
+    policy = policy_with_learned_positions(tmp_path, positions=64)
+    prompts = [[1] * 60, *([n, 2, 3, 4] for n in range(7))]
+    calls = [call(prompt, max_tokens=4 if len(prompt) == 60 else 40, seed=1) for prompt in prompts]
+    for prompt, response in zip(prompts, await sampled_together(sampler, base(policy), *calls), strict=True):
+        [sequence] = response.sequences
+        expected = scores_of(policy, [*prompt, *sequence.tokens])[len(prompt) - 1 :]
+        assert sequence.logprobs == pytest.approx(expected, abs=1e-4)
 
 
 async def test_a_call_that_is_split_over_batches_draws_the_same(sampler: HFSampler, policy: str) -> None:

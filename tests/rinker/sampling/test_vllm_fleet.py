@@ -102,5 +102,5 @@ async def test_the_key_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatc
 
 async def test_a_model_that_is_not_served_is_named() -> None:
     async with fleet_of(Server(), model="other") as fleet:
-        with pytest.raises(RequestFailedError, match="serves policy and not 'other'"):
+        with pytest.raises(RequestFailedError, match=r"serves policy and not 'other'; set runtime\.vllm\.calls\.model"):
             await fleet.model()

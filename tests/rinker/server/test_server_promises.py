@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import secrets
 from typing import Any
 
 import aiohttp
@@ -17,10 +19,11 @@ from reward_loop.rinker.server.promises import Promises
 from reward_loop.rinker.server.refusal import Refusal
 from reward_loop.rinker.server.serve import serving
 from reward_loop.rinker.server.settings import ServerSettings
-from reward_loop.rinker.wire.compression import decompressed
+from reward_loop.rinker.wire.compression import compressed, decompressed
 from reward_loop.rinker.wire.sample_response import decode_sample_response
 from tests.rinker.recording_backend import RecordingBackend
-from tests.rinker.server.http_caller import Caller, asked_to_sample, calling
+from tests.rinker.server.http_caller import MODEL, Caller, asked_to_sample, calling
+from tests.rinker.server.reluctant_threads import ReluctantThreads
 
 
 def promises(**settings: Any) -> Promises:
@@ -208,3 +211,23 @@ async def test_who_waits_while_the_server_stops_is_told_so() -> None:
         assert (said.status, said.headers["Retry-After"]) == (503, "1")
         assert backend.given_up == 1
         assert not backend.closed
+
+
+@pytest.mark.parametrize("path", ["/create_model", "/sessions/SESSION/finish"])
+async def test_a_request_that_is_understood_only_once_the_server_stops_is_told_so(path: str) -> None:
+    backend, threads = RecordingBackend(), ReluctantThreads(free=0)
+    async with aiohttp.ClientSession(headers={"X-API-Key": "tml-test"}) as client, asyncio.TaskGroup() as group:
+        async with serving(backend, ServerSettings(port=0)) as url:
+            caller = Caller(url, client, backend)
+            session = await caller.session()
+            await caller.model(session)
+            large = {"session_id": session, "model_seq_id": 1, "user_metadata": {"key": secrets.token_hex(1 << 19)}, **MODEL}
+            where, body = path.replace("SESSION", session), compressed(json.dumps(large).encode())
+            asking = group.create_task(caller.post(where, body, Content_Encoding="zstd"))
+            while threads.jobs == 0:
+                await caller.get("/healthz")
+            asyncio.get_running_loop().call_later(0.05, threads.go_on.set)
+        said = await asking
+        assert (said.status, said.headers["Retry-After"]) == (503, "1")
+    assert len(backend.asked("create_model")) == 1
+    assert not backend.asked("unload_model")

@@ -14,8 +14,10 @@ from reward_loop.rinker.wire.forward_call import ForwardCall, encode_forward_cal
 from reward_loop.rinker.wire.forward_output import decode_forward_output
 from reward_loop.rinker.wire.protocol import PROTOBUF, messages, serialized
 from tests.rinker.server.http_caller import asked_to_sample, calling
+from tests.rinker.server.reluctant_threads import ReluctantThreads
 
 DATUM = Datum(ModelInput.from_ints([1, 2, 3]), {"target_tokens": TensorData([2, 3, 4], "int64")})
+LARGE = Datum(ModelInput.from_ints([1] * 100_000), {"target_tokens": TensorData([2] * 100_000, "int64")})
 TAKES_THE_PLACE: tuple[Any, ...] = ([], "cross_entropy", None, True)
 
 
@@ -96,6 +98,23 @@ async def test_a_step_that_can_not_be_understood_takes_its_place_in_the_order(
         assert caller.backend.asked("forward_backward") == [("forward_backward", model, 1, *TAKES_THE_PLACE)]
 
 
+async def test_a_pass_that_is_given_up_while_it_is_read_takes_its_place_in_the_order() -> None:
+    threads = ReluctantThreads(free=1)  # which tells whose pass it is
+    async with calling() as caller:
+        model = await caller.model()
+        caller.backend.open.clear()
+        large = encode_forward_call(model, 1, ForwardCall([LARGE], "cross_entropy"))
+        assert len(large) > 1 << 18
+        promised = await caller.post("/forward_backward", large, Content_Type=PROTOBUF)
+        assert caller.backend.asked("forward_backward") == []
+        body = {"request_id": promised.json["request_id"]}
+        await caller.post("/cancel_future", body)
+        assert (await caller.post("/retrieve_future", body)).json["error"] == "the request was cancelled"
+        assert caller.backend.asked("forward_backward") == [("forward_backward", model, 1, *TAKES_THE_PLACE)]
+        threads.go_on.set()
+    assert caller.backend.given_up == 1  # the end of the server does not wait until it is its turn
+
+
 @pytest.mark.parametrize("number", [0, -1, 2**63, "1", None, 1.5])
 async def test_a_request_without_a_place_is_refused(number: object) -> None:
     async with calling() as caller:
@@ -111,6 +130,14 @@ async def test_a_pass_is_protobuf_of_a_model_that_is_there() -> None:
         assert (await caller.post("/forward_backward", b"\xff\xff", Content_Type=PROTOBUF)).status == 400
         assert (await caller.post("/forward_backward", call_of(model, 0), Content_Type=PROTOBUF)).status == 400
         assert (await caller.post("/forward_backward", call_of("nobody"), Content_Type=PROTOBUF)).status == 404
+
+
+@pytest.mark.parametrize("name", ["", "m" * 5000])
+async def test_a_pass_of_a_model_that_can_have_no_such_name_is_refused(name: str) -> None:
+    async with calling() as caller:
+        said = await caller.post("/forward_backward", call_of(name), Content_Type=PROTOBUF)
+        assert said.status == 400
+        assert "model_id" in said.json["detail"]
 
 
 @pytest.mark.parametrize("packed", [False, True])
