@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+
+from tests.recipes.scripts import run_script
 
 DEMO = Path(__file__).resolve().parents[2] / "recipes" / "demo"
 
@@ -27,11 +28,8 @@ class Demo(NamedTuple):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = ["bash", str(DEMO / "run.sh"), "out"]
-    ended = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return Demo(ended.stdout, folder / "out", pq.read_table(folder / "out" / "scored.parquet").to_pylist())
+    stdout = run_script(DEMO / "run.sh", "out", folder=folder)
+    return Demo(stdout, folder / "out", pq.read_table(folder / "out" / "scored.parquet").to_pylist())
 
 
 def test_the_demo_ends_with_where_the_report_is(demo: Demo) -> None:

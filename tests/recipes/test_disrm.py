@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+
+from tests.recipes.scripts import run_script
 
 DEMO = Path(__file__).resolve().parents[2] / "recipes" / "disrm"
 pytestmark = pytest.mark.vllm
@@ -27,12 +26,8 @@ class Demo(NamedTuple):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("disrm")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = ["bash", str(DEMO / "demo.sh"), "out"]
-    environment = {**os.environ, "PATH": path}
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=280)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return Demo(ended.stdout, folder / "out", pq.read_table(folder / "out" / "scored.parquet").to_pylist())
+    stdout = run_script(DEMO / "demo.sh", "out", folder=folder)
+    return Demo(stdout, folder / "out", pq.read_table(folder / "out" / "scored.parquet").to_pylist())
 
 
 def test_the_demo_ends_with_where_the_report_is(demo: Demo) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from reward_loop.rinker.rl.config import RLConfig
 from reward_loop.rinker.rl.train import train_rl
 from tests.one_thread import one_thread as one_thread
 from tests.recipes.rinker_runs import ROOT, settings, values
+from tests.recipes.scripts import run_script
 from tests.vllm_servers import VLLMServers
 
 RECIPE = ROOT / "recipes" / "rinker_cold_start"
@@ -29,8 +29,7 @@ def test_environments_earn_nothing_and_measure_what_people_wanted(tmp_path: Path
 
 def learnt(run: Path, rewards: str) -> None:
     """Run the recipe, and check what its README promises."""
-    ended = subprocess.run([str(RECIPE / "run.sh"), str(run), rewards], capture_output=True, text=True, check=False, timeout=570)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run_script(RECIPE / "run.sh", str(run), rewards, folder=ROOT, timeout_s=570.0)
     assert values(run / "rm", "test/accuracy")[-1] > 0.93
     shares, scores = values(run, "env/all/true_share"), values(run, "reward/total")
     assert shares[0] < 0.2
