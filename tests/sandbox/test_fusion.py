@@ -191,7 +191,8 @@ async def test_a_program_that_is_slow_on_every_test_is_ended_for_all() -> None:
 
 
 async def test_what_ends_just_as_its_time_is_up_takes_nothing_from_the_next_test() -> None:
-    slow = "import time; time.sleep(2); assert f(1) == 1"  # the program has answered nothing by then
+    # The tests sleep in the tester, not in the program: so the time is up before it reports, and a verdict comes after the kill.
+    slow = "import time; time.sleep(2); assert f(1) == 1"
     async with fusion_service() as service, sandbox_of(service) as sandbox:
         tests = ["import time; time.sleep(2)", "assert f(1) == 1", slow, "assert f(2) == 2"]
         results = await sandbox.run_tests("def f(n): return n", tests, limits=Limits(wall_s=1.0), stop_at_failure=False)
@@ -200,7 +201,7 @@ async def test_what_ends_just_as_its_time_is_up_takes_nothing_from_the_next_test
 
 async def test_time_that_is_up_while_the_tests_are_set_up_is_no_crash_of_the_program() -> None:
     async with fusion_service() as service, sandbox_of(service) as sandbox:
-        setup, limits = "import time; time.sleep(2)", Limits(wall_s=1.0)
+        setup, limits = "import time; time.sleep(2)", Limits(wall_s=1.0)  # the tester sleeps, as above
         results = await sandbox.run_tests("def f(n): return n", ["assert f(1) == 1"] * 2, setup=setup, limits=limits)
     assert [result.verdict for result in results] == ["timeout"]
 

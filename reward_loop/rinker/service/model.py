@@ -43,12 +43,11 @@ class TrainedModel:
     @contextmanager
     def moving(self, version: int) -> Generator[None]:
         """Note that the block makes its weights others; a block that fails leaves the version as it was."""
-        # Before the block: one that is cancelled has its effect all the same, for the learner ends what it has begun.
         before, self.version = self.version, version
         self.unchanged = None
         try:
             yield
-        except Exception:
+        except Exception:  # whatever failed; not a cancel, for the learner ends what it has begun
             self.version = before
             raise
 

@@ -26,7 +26,7 @@ from tests.rinker.recording_backend import RecordingBackend
 
 
 class Backend(RecordingBackend):
-    """Answers a prompt of N tokens by N sequences' worth of its first token, and holds back those whose prompt begins with 0."""
+    """Draws a prompt's first token; a prompt that begins with 0 waits until it is `open`, one that begins with 13 fails."""
 
     async def sample(self, session_id: str, call: SampleCall) -> SampleResponse:
         first = call.prompt.to_ints()[0]
